@@ -1,0 +1,69 @@
+"""The producers' API as one aiohttp application: the calls, and the one door before them.
+
+The door checks who calls, runs the call, and turns whatever it raises into problem+json; no call
+catches for itself. On a stop, what is being committed is brought to its end first.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from dq.api.deps import Api, Commits
+from dq.api.guard import Guard
+from dq.api.health import HealthCalls
+from dq.api.jobs import JobCalls
+from dq.api.problems import answer_error
+from dq.api.searches import SearchCalls
+from dq.api.topics import TopicCalls
+
+KEEPALIVE_S = 75.0
+DRAIN_S = 2.0
+"""How long the rest of a refused body is read and thrown away, so that the answer gets through."""
+
+
+def make_app(deps: Api) -> web.Application:
+    """The application. Serve it by `make_runner`, which sets what an application can't."""
+    settings = deps.settings
+    commits = Commits()
+    app = web.Application(middlewares=[_door(Guard(settings.api_tokens, [settings.api_host]))])
+    jobs, topics = JobCalls(deps, commits), TopicCalls(deps, commits)
+    searches, health = SearchCalls(deps), HealthCalls(deps)
+    for route in (*jobs.routes(), *searches.routes(), *topics.routes(), *health.routes()):
+        app.router.add_routes([route])
+        # A slash at the end is forgiven; one that belongs to an id comes as %2F.
+        app.router.add_route(route.method, route.path + "/", route.handler)
+
+    async def finish_commits(_: web.Application) -> None:
+        await commits.finish()
+
+    app.on_cleanup.append(finish_commits)
+    return app
+
+
+def make_runner(app: web.Application) -> web.AppRunner:
+    """A runner for `app`. Bodies come in as they were sent, a compressed one is refused; a client
+    that hangs up cancels nothing."""
+    return web.AppRunner(
+        app,
+        access_log=None,
+        auto_decompress=False,
+        handler_cancellation=False,
+        keepalive_timeout=KEEPALIVE_S,
+        lingering_time=DRAIN_S,
+        logger=logging.getLogger("dq.api.http"),
+    )
+
+
+def _door(guard: Guard) -> Middleware:
+    @web.middleware
+    async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            guard.check(request)
+            return await handler(request)
+        except Exception as error:
+            return answer_error(error, request)
+
+    return answer

@@ -1,0 +1,265 @@
+"""The journal: every push and every change of state, shipped from the writers' logs into SQL.
+
+A batch is a stretch of one log. Its rows and the log's cursor are one transaction, so each record
+is in here once or not yet, whatever is cut, repeated or shipped by two at a time. A row that SQL
+won't take is handed back to be told about, and never stops the ones behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from dq.db import purging, search
+from dq.db.database import Contended, Database
+from dq.db.replaced import find_reused, mark_replaced, same_job
+from dq.db.rows import (
+    Batch,
+    ChangeRow,
+    CursorMoved,
+    Death,
+    JobRecord,
+    MessageRow,
+    Page,
+    Purged,
+    Rejected,
+    State,
+    Transition,
+)
+from dq.db.tables import counters, cursors, deaths, messages, transitions
+from dq.db.upserts import change_upsert, push_upsert, transition_insert
+
+PAGE_BYTES = 16 * 1024 * 1024
+"""About as much of bodies as one page of `unfinished` holds."""
+
+_TRIES = 3
+_SQLITE_PACKET = 512 * 1024 * 1024
+
+
+class JournalStore:
+    """`digest_of(topic, id)` gives the 8 bytes under which the writers' records know a job."""
+
+    def __init__(self, database: Database, digest_of: Callable[[str, str], bytes]) -> None:
+        self._database = database
+        self._digest_of = digest_of
+        self._packet_bytes = 0
+
+    async def ship(self, batch: Batch) -> list[Rejected]:
+        """Store a batch and move its log's cursor; gives the rows that SQL won't take.
+
+        A batch of some 2,000 rows and 8 MiB is well inside the time bound. Raises CursorMoved
+        when the log's cursor is not at `pos_before`, DatabaseAway; then nothing was stored.
+        """
+        for _ in range(_TRIES - 1):
+            try:
+                return await self._ship_once(batch)
+            except Contended:
+                continue
+        return await self._ship_once(batch)
+
+    async def _ship_once(self, batch: Batch) -> list[Rejected]:
+        async with self._database.begin() as conn:
+            await _move_cursor(conn, batch)
+            room = await self._packet_room(conn)
+            reused = await find_reused(conn, batch.messages)
+            rejected = await push_upsert().run(conn, batch.messages, room)
+            changes = sorted(batch.changes, key=_by_version)
+            unfit = await change_upsert().run(conn, changes, room)
+            bad = {reject.row.pos for reject in unfit if isinstance(reject.row, ChangeRow)}
+            lines = [change for change in batch.changes if change.pos not in bad]
+            unfit += await transition_insert(batch.writer).run(conn, lines, room)
+            rejected += unfit
+            if reused:
+                await mark_replaced(conn, reused, max(push.stamp for push in batch.messages))
+            await _number_deaths(conn, batch)
+            return rejected
+
+    async def _packet_room(self, conn: AsyncConnection) -> int:
+        if self._database.is_sqlite:
+            return _SQLITE_PACKET
+        if not self._packet_bytes:
+            self._packet_bytes = await conn.scalar(sa.text("SELECT @@max_allowed_packet")) or 0
+        return self._packet_bytes
+
+    async def cursor(self, writer: bytes) -> int:
+        """Up to which byte a writer's log is in the journal; 0 for one it never heard of."""
+        async with self._database.read() as conn:
+            return await _cursor(conn, writer)
+
+    async def close_cursor(self, writer: bytes) -> None:
+        """Note that this log is at its end: its writer is gone and all of it is here."""
+        async with self._database.begin() as conn:
+            await conn.execute(
+                sa.update(cursors).where(cursors.c.writer == writer).values(closed=True)
+            )
+
+    async def open_cursors(self) -> dict[bytes, int]:
+        """Every writer whose log is not closed, and how far it is in here."""
+        query = sa.select(cursors.c.writer, cursors.c.pos).where(sa.not_(cursors.c.closed))
+        async with self._database.read() as conn:
+            return {row.writer: row.pos for row in await conn.execute(query)}
+
+    async def history(self, topic: str, id_: str) -> JobRecord | None:
+        """The newest version of a job with all that happened to it; None when not known."""
+        newest = (
+            sa.select(messages)
+            .where(messages.c.digest == self._digest_of(topic, id_))
+            .where(messages.c.topic == topic, messages.c.id == id_)
+            .where(messages.c.state != State.REPLACED)
+            .order_by(messages.c.version.desc())
+            .limit(1)
+        )
+        async with self._database.read() as conn:
+            row = (await conn.execute(newest)).first()
+            if row is None:
+                return None
+            lines = await conn.execute(_lines(row.version))
+            return JobRecord(
+                MessageRow(**row._mapping), [Transition(**line._mapping) for line in lines]
+            )
+
+    async def unfinished(self, after_version: bytes, limit: int) -> list[MessageRow]:
+        """A page of unfinished jobs, each in its newest version, in the order of versions.
+
+        Begin with b"", go on after the last one's version, end at an empty page. A page may be
+        shorter than `limit` when bodies are large. Stubs are left out: their push will come.
+        """
+        async with self._database.read() as conn:
+            sizes = await conn.execute(_unfinished_sizes(after_version, limit))
+            versions: list[bytes] = []
+            room = PAGE_BYTES
+            for version, size in sizes:
+                if versions and size > room:
+                    break
+                versions.append(version)
+                room -= size
+            query = sa.select(messages).where(messages.c.version.in_(versions))
+            rows = await conn.execute(query.order_by(messages.c.version))
+            return [MessageRow(**row._mapping) for row in rows]
+
+    async def search(
+        self,
+        *,
+        topic: str | None = None,
+        state: State | None = None,
+        key: str | None = None,
+        q: str | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page:
+        """Jobs, newest push first, each in its newest version.
+
+        `q` is looked for, byte for byte, in ids, keys and bodies. `from_ms` <= created < `to_ms`.
+        Raises Invalid for a cursor that no page gave.
+        """
+        wanted = search.Wanted(topic, state, key, q, from_ms, to_ms)
+        async with self._database.read() as conn:
+            return await search.find_page(conn, wanted, limit, cursor)
+
+    async def deaths(self, after: int, limit: int) -> list[Death]:
+        """Jobs that died, in the order of shipping, from number `after` (0 at first) on."""
+        line, job = transitions.c, messages.c
+        query = (
+            sa.select(deaths.c.no, job.topic, job.id, job.version, line.at_ms, line.attempt)
+            .add_columns(line.status, line.detail, line.reply, line.url)
+            .join(transitions, (line.writer == deaths.c.writer) & (line.pos == deaths.c.pos))
+            .join(messages, job.version == deaths.c.version)
+            .where(deaths.c.no > after)
+            .order_by(deaths.c.no)
+            .limit(limit)
+        )
+        async with self._database.read() as conn:
+            return [Death(**row._mapping) for row in await conn.execute(query)]
+
+    async def purge(self, state: State, before_ms: int, after: bytes | None, limit: int) -> Purged:
+        """One small bite of forgetting what came into `state` before `before_ms`.
+
+        Looks at up to `limit` versions after version `after` (None at first); a job's older
+        versions go with it. Raises ValueError for DELAYED: that is still owed.
+        """
+        async with self._database.begin() as conn:
+            return await purging.purge_bite(conn, state, before_ms, after or b"", limit)
+
+
+def _by_version(change: ChangeRow) -> bytes:
+    """All take rows in one order, so that two who ship at once wait rather than collide."""
+    return change.version
+
+
+async def _cursor(conn: AsyncConnection, writer: bytes) -> int:
+    found = await conn.scalar(sa.select(cursors.c.pos).where(cursors.c.writer == writer))
+    return found or 0
+
+
+async def _move_cursor(conn: AsyncConnection, batch: Batch) -> None:
+    """First of all: it takes the lock that keeps another shipper of this log out."""
+    moved = await conn.execute(
+        sa.update(cursors)
+        .where(cursors.c.writer == batch.writer, cursors.c.pos == batch.pos_before)
+        .values(pos=batch.pos_after)
+    )
+    if moved.rowcount == 1:
+        return
+    actual = await _cursor(conn, batch.writer)
+    if actual != batch.pos_before:
+        raise CursorMoved(batch.writer, actual)
+    try:
+        await conn.execute(
+            sa.insert(cursors).values(writer=batch.writer, pos=batch.pos_after, closed=False)
+        )
+    except sa.exc.IntegrityError as error:
+        raise CursorMoved(batch.writer, await _cursor(conn, batch.writer)) from error
+
+
+async def _number_deaths(conn: AsyncConnection, batch: Batch) -> None:
+    """Numbered last, under the counter's lock up to the commit: a reader never misses one that
+    is committed after a higher number."""
+    dead = [change for change in batch.changes if change.state == State.DEAD]
+    if not dead:
+        return
+    await conn.execute(
+        sa.update(counters)
+        .where(counters.c.name == "deaths")
+        .values(value=counters.c.value + len(dead))
+    )
+    query = sa.select(counters.c.value).where(counters.c.name == "deaths")
+    last = (await conn.execute(query)).scalar_one()
+    known = await _numbered(conn, batch.writer, dead)
+    rows = [
+        {"no": no, "writer": batch.writer, "pos": change.pos, "version": change.version}
+        for no, change in enumerate(dead, start=last - len(dead) + 1)
+        if change.pos not in known
+    ]
+    if rows:
+        await conn.execute(sa.insert(deaths), rows)
+
+
+async def _numbered(conn: AsyncConnection, writer: bytes, dead: Sequence[ChangeRow]) -> set[int]:
+    positions = [change.pos for change in dead]
+    query = sa.select(deaths.c.pos).where(deaths.c.writer == writer, deaths.c.pos.in_(positions))
+    return set((await conn.execute(query)).scalars())
+
+
+def _lines(version: bytes) -> sa.Select[Any]:
+    names = [field.name for field in msgspec.structs.fields(Transition)]
+    order = (transitions.c.stamp, transitions.c.writer, transitions.c.pos)
+    query = sa.select(*(transitions.c[name] for name in names))
+    return query.where(transitions.c.version == version).order_by(*order)
+
+
+def _unfinished_sizes(after_version: bytes, limit: int) -> sa.Select[Any]:
+    newer = messages.alias("newer")
+    has_newer = sa.exists().where(same_job(newer, messages), newer.c.version > messages.c.version)
+    return (
+        sa.select(messages.c.version, sa.func.length(messages.c.body))
+        .where(messages.c.state == State.DELAYED, sa.not_(messages.c.stub))
+        .where(messages.c.version > after_version, sa.not_(has_newer))
+        .order_by(messages.c.version)
+        .limit(limit)
+    )

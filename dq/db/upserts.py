@@ -1,0 +1,185 @@
+"""Many rows in one INSERT, written out by hand for both databases.
+
+One statement of some hundred rows is what makes shipping fast: aiomysql's executemany goes row by
+row when its pattern does not match, and SQLAlchemy renders a VALUES of thousands of parameters anew
+for each length. A statement here never raises for a bad row: it is halved until the row that the
+database won't take stands alone, and that one is handed back.
+
+How two reports of one version are merged, whichever comes first: the higher rank of state wins,
+within one state the later stamp. A finished version never comes alive again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from dq.db.database import is_data_error
+from dq.db.rows import ChangeRow, MessageRow, Rejected, State
+from dq.db.tables import messages, transitions
+
+CHUNK_ROWS = 500
+CHUNK_BYTES = 4 * 1024 * 1024
+_STATEMENT_BYTES = 4 * 1024
+_ROW_BYTES = 256
+
+Row = TypeVar("Row", MessageRow, ChangeRow)
+
+_RANK = (
+    f"(CASE {{}} WHEN {State.DELAYED} THEN 0 WHEN {State.REPLACED} THEN 1 WHEN {State.DEAD} THEN 2"
+    f" WHEN {State.CANCELLED} THEN 3 ELSE 4 END)"
+)
+_OUTRANKS = f"{_RANK.format('{state}')} > {_RANK.format('state')}"
+_WINS = f"({_OUTRANKS} OR ({{state}} = state AND {{changed}} > changed))"
+
+# MySQL assigns from left to right and sees what it has assigned: state and changed come last.
+_MERGE = (
+    "attempt = CASE WHEN {attempt} > attempt THEN {attempt} ELSE attempt END",
+    f"changed = CASE WHEN {_WINS} THEN {{changed}} ELSE changed END",
+    f"state = CASE WHEN {_OUTRANKS} THEN {{state}} ELSE state END",
+)
+_MERGE_PUSH = (
+    *(f"{name} = {{{name}}}" for name in ("seq", "bucket", "created", "priority")),
+    *(f"{name} = {{{name}}}" for name in ("timeout_ms", "bkey", "body")),
+    f"due = CASE WHEN {_WINS} OR due = 0 THEN {{due}} ELSE due END",
+    "stub = {stub}",
+    *_MERGE,
+)
+_MERGE_CHANGE = (
+    f"due = CASE WHEN {_WINS} AND {{due}} > 0 THEN {{due}} ELSE due END",
+    *_MERGE,
+)
+
+
+class Upsert(Generic[Row]):
+    """One multi-row INSERT: where, what to do about a row that is there, a row's values."""
+
+    def __init__(
+        self,
+        table: sa.Table,
+        merge: Sequence[str],
+        values: Callable[[Row], tuple[Any, ...]],
+        size: Callable[[Row], int],
+    ) -> None:
+        self._columns = [column.name for column in table.columns]
+        self._table = table
+        self._merge = merge
+        self._values: Callable[[Row], tuple[Any, ...]] = values
+        self._size: Callable[[Row], int] = size
+
+    async def run(
+        self, conn: AsyncConnection, rows: Sequence[Row], packet_bytes: int
+    ) -> list[Rejected]:
+        """Write all rows that the database takes, in chunks; the others come back.
+
+        `packet_bytes` is the most that one statement may hold.
+        """
+        most = packet_bytes - _STATEMENT_BYTES
+        reason = f"larger than what the server takes at once, {packet_bytes} bytes"
+        rejected = [Rejected(row, reason) for row in rows if self._size(row) > most]
+        fitting = [row for row in rows if self._size(row) <= most] if rejected else rows
+        for chunk in chunks(fitting, self._size, min(CHUNK_BYTES, most)):
+            rejected += await self._insert(conn, chunk)
+        return rejected
+
+    async def _insert(self, conn: AsyncConnection, rows: Sequence[Row]) -> list[Rejected]:
+        mark = "?" if conn.dialect.name == "sqlite" else "%s"
+        parameters = [value for row in rows for value in self._values(row)]
+        try:
+            await conn.exec_driver_sql(self._sql(mark, len(rows)), tuple(parameters))
+        except Exception as error:
+            if not is_data_error(error):
+                raise
+            if len(rows) == 1:
+                return [Rejected(rows[0], str(getattr(error, "orig", None) or error))]
+            middle = len(rows) // 2
+            first = await self._insert(conn, rows[:middle])
+            return first + await self._insert(conn, rows[middle:])
+        return []
+
+    def _sql(self, mark: str, count: int) -> str:
+        row = f"({', '.join([mark] * len(self._columns))})"
+        into = f"INSERT INTO {self._table.name} ({', '.join(self._columns)}) VALUES "
+        return into + ", ".join([row] * count) + self._on_conflict(mark)
+
+    def _on_conflict(self, mark: str) -> str:
+        if mark == "?":
+            names = {name: f"excluded.{name}" for name in self._columns}
+            key = ", ".join(column.name for column in self._table.primary_key)
+            return f" ON CONFLICT ({key}) " + self._do(names, "DO UPDATE SET ", "DO NOTHING")
+        names = {name: f"VALUES({name})" for name in self._columns}
+        # INSERT IGNORE would also cut what is too long, in silence.
+        return " ON DUPLICATE KEY UPDATE " + self._do(names, "", "writer = writer")
+
+    def _do(self, names: dict[str, str], update: str, nothing: str) -> str:
+        sets = ", ".join(part.format(**names) for part in self._merge)
+        return update + sets if sets else nothing
+
+
+def chunks(
+    rows: Iterable[Row], size: Callable[[Row], int], chunk_bytes: int
+) -> Iterator[list[Row]]:
+    """The rows in order, in pieces of up to CHUNK_ROWS and `chunk_bytes`, or of a single row."""
+    chunk: list[Row] = []
+    room = chunk_bytes
+    for row in rows:
+        need = size(row)
+        if chunk and (len(chunk) == CHUNK_ROWS or need > room):
+            yield chunk
+            chunk, room = [], chunk_bytes
+        chunk.append(row)
+        room -= need
+    if chunk:
+        yield chunk
+
+
+def push_upsert() -> Upsert[MessageRow]:
+    """A push: fills a stub, keeps the further state; the same push again changes nothing."""
+    return Upsert(messages, _MERGE_PUSH, _push_values, _push_size)
+
+
+def change_upsert() -> Upsert[ChangeRow]:
+    """A change, applied to its version; a stub when its push has not been shipped yet."""
+    return Upsert(messages, _MERGE_CHANGE, _stub_values, _change_size)
+
+
+def transition_insert(writer: bytes) -> Upsert[ChangeRow]:
+    """A line of history; one that is there stays as it is."""
+
+    def values(row: ChangeRow) -> tuple[Any, ...]:
+        return (
+            *(writer, row.pos, row.version, row.stamp, row.at_ms, row.state, row.attempt),
+            *(row.status, row.detail, row.reply, row.url, row.ms, row.due),
+            *(row.process, row.host),
+        )
+
+    return Upsert(transitions, (), values, _change_size)
+
+
+def _push_values(row: MessageRow) -> tuple[Any, ...]:
+    return (
+        *(row.version, row.topic, row.id, row.digest, row.seq, row.bucket, row.stamp, row.due),
+        *(row.created, row.priority, row.timeout_ms, row.bkey, row.body, row.state, row.attempt),
+        *(row.changed or row.stamp, row.stub),
+    )
+
+
+def _stub_values(row: ChangeRow) -> tuple[Any, ...]:
+    stamp = int.from_bytes(row.version[:8], "big")
+    return (
+        *(row.version, row.topic, row.id, row.digest, 0, "", stamp, row.due or 0),
+        *(stamp // 1000, 1, 0, "", b"", row.state, row.attempt, row.stamp, True),
+    )
+
+
+def _push_size(row: MessageRow) -> int:
+    """At most so many bytes on the wire: MySQL's protocol may spend two on one of a body."""
+    return _ROW_BYTES + 2 * len(row.body) + 4 * (len(row.topic) + len(row.id) + len(row.bkey))
+
+
+def _change_size(row: ChangeRow) -> int:
+    texts = (row.topic, row.id, row.detail, row.reply, row.url, row.process, row.host)
+    return _ROW_BYTES + 4 * sum(map(len, texts))

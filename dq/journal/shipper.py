@@ -1,0 +1,188 @@
+"""Ships the writers' logs to where they are read: into SQL, and into the files for people.
+
+The two are independent: while SQL is away the files go on, and SQL catches up from the logs when
+it is back. A log is removed when its writer is dead, its heir has applied it, both have it whole,
+and it has been kept a while for nodes that come back with less than they had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Awaitable, Callable, Container
+from pathlib import Path
+
+from dq.core import clock
+from dq.core.errors import DatabaseAway
+from dq.db.journal_store import JournalStore
+from dq.db.rows import Batch, ChangeRow, CursorMoved, MessageRow, State
+from dq.journal.events import event_of
+from dq.journal.files import DayFiles
+from dq.journal.heir import BURIED
+from dq.journal.tail import Stretch, Tail
+from dq.log.frames import Head, LogDamaged
+from dq.log.log import segments
+from dq.log.neighbours import Neighbour, Neighbours
+
+_log = logging.getLogger(__name__)
+
+LOOK_S = 0.2
+AWAY_PAUSE_S = 1.0
+KEEP_MS = 3_600_000
+"""How long what is shipped is kept, for a node that comes back with an older state."""
+
+
+class Shipper:
+    """Reads every log of this host on. `buckets`: the names of those that exist."""
+
+    def __init__(
+        self,
+        root: Path,
+        store: JournalStore,
+        files: DayFiles,
+        buckets: Container[str],
+        retire: Callable[[bytes], Awaitable[None]],
+    ) -> None:
+        """`retire` is told of a writer whose log is about to be removed."""
+        self._neighbours = Neighbours(root)
+        self._store = store
+        self._files = files
+        self._buckets = buckets
+        self._retire = retire
+        self._to_files: dict[bytes, Tail] = {}
+        self._to_sql: dict[bytes, Tail] = {}
+        self._sql_away_since_ms: float | None = None
+        self.has_deaths = asyncio.Event()
+
+    async def run_files(self) -> None:
+        """Until cancelled."""
+        while True:
+            if not self.tell():
+                await asyncio.sleep(LOOK_S)
+            else:
+                await asyncio.sleep(0)
+
+    async def run_sql(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                is_busy = await self.ship()
+            except DatabaseAway as error:
+                self._tell_away(error)
+                await asyncio.sleep(AWAY_PAUSE_S)
+                continue
+            self._tell_back()
+            if not is_busy:
+                await asyncio.sleep(LOOK_S)
+
+    def tell(self) -> bool:
+        """Bring the files up to date, a stretch of each log; whether there was anything."""
+        is_busy = False
+        for log in self._neighbours.look():
+            if log.writer not in self._to_files:
+                cursor = self._files.cursor(log.head.writer)
+                self._to_files[log.writer] = Tail(log, cursor, self._buckets)
+            tail = self._to_files[log.writer]
+            stretch = _read(tail)
+            if stretch is None:
+                continue
+            try:
+                self._files.tell(stretch, log.head)
+            except OSError as error:
+                _log.error("the log files can't be written: %s", error)
+                return False
+            tail.advance(stretch)
+            is_busy = True
+        return is_busy
+
+    async def ship(self) -> bool:
+        """Bring SQL up to date, a stretch of each log; whether there was anything.
+
+        Raises DatabaseAway.
+        """
+        is_busy = False
+        for log in self._neighbours.look():
+            if log.writer not in self._to_sql:
+                cursor = await self._store.cursor(log.writer)
+                self._to_sql[log.writer] = Tail(log, cursor, self._buckets)
+            tail = self._to_sql[log.writer]
+            stretch = _read(tail)
+            if stretch is not None:
+                await self._ship_stretch(tail, stretch)
+                is_busy = True
+            elif (log.folder / BURIED).exists():
+                await self._remove_if_done(log)
+        return is_busy
+
+    async def _ship_stretch(self, tail: Tail, stretch: Stretch) -> None:
+        batch = batch_of(stretch, tail.log.head)
+        try:
+            rejected = await self._store.ship(batch)
+        except CursorMoved as error:
+            _log.warning("the journal is ahead of this process: %s", error)
+            tail.pos = error.actual
+            return
+        for one in rejected:
+            row = one.row
+            _log.error("%s/%s: SQL refuses a row, it is set aside: %s", row.topic, row.id, one.reason)
+        tail.advance(stretch)
+        if any(change.state == State.DEAD for change in batch.changes):
+            self.has_deaths.set()
+
+    async def _remove_if_done(self, log: Neighbour) -> None:
+        _, path = segments(log.folder)[-1]
+        stat = path.stat()
+        is_empty = not any(log.high)
+        if not is_empty and clock.now_ms() - stat.st_mtime * 1000 < KEEP_MS:
+            return
+        told = self._to_files.get(log.writer)
+        if told is None or told.pos < self._to_sql[log.writer].pos:
+            return
+        await self._retire(log.writer)
+        await self._store.close_cursor(log.writer)
+        shutil.rmtree(log.folder)
+        self._files.forget(log.head.writer)
+        del self._to_sql[log.writer], self._to_files[log.writer]
+
+    def _tell_away(self, error: DatabaseAway) -> None:
+        if self._sql_away_since_ms is None:
+            self._sql_away_since_ms = clock.mono_ms()
+            _log.error("SQL is away; jobs go on, the journal catches up later: %s", error.detail)
+
+    def _tell_back(self) -> None:
+        if self._sql_away_since_ms is not None:
+            seconds = (clock.mono_ms() - self._sql_away_since_ms) / 1000
+            self._sql_away_since_ms = None
+            _log.warning("SQL is back after %.1f s; the journal catches up", seconds)
+
+
+_damaged: set[Path] = set()
+
+
+def _read(tail: Tail) -> Stretch | None:
+    """The next stretch; a log that is damaged is told about once and left alone."""
+    folder = tail.log.folder
+    if folder in _damaged:
+        return None
+    try:
+        return tail.read()
+    except LogDamaged as error:
+        _damaged.add(folder)
+        _log.error("the log of %s (%s) is damaged: %s", tail.log.head.process, folder, error)
+    except FileNotFoundError:
+        _log.debug("%s is being removed", folder)
+    return None
+
+
+def batch_of(stretch: Stretch, head: Head) -> Batch:
+    """The rows of a stretch."""
+    messages: list[MessageRow] = []
+    changes: list[ChangeRow] = []
+    for frame in stretch.frames:
+        event = event_of(frame, head)
+        if isinstance(event, MessageRow):
+            messages.append(event)
+        elif event is not None:
+            changes.append(event)
+    return Batch(bytes.fromhex(head.writer), stretch.begin, stretch.end, messages, changes)

@@ -1,0 +1,122 @@
+"""One record on disk: a frame of fixed head and opaque payload.
+
+    head     magic u16 | bucket u16 | length u32 | crc32 u32 | sequence u64      (big endian)
+    payload  `length` bytes, a msgpack array (dq.queue.records gives it meaning)
+
+The checksum covers bucket, sequence and payload. The magic lets a reader tell a torn tail (nothing
+readable follows: a crash) from damage in the middle (good frames follow: corruption). A segment
+opens with a head of its own that names the format's version, the writer and its buckets.
+
+To change the format: raise VERSION, keep `read_head` and `Frame` able to read the old one, add a
+test with bytes of the old one; a reader refuses a version that it does not know.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+VERSION = 1
+NOTE = 0xFFFF
+"""The bucket number of a record that concerns the log alone and is never applied."""
+
+_FRAME = struct.Struct(">HHIIQ")
+_TAG = struct.Struct(">HQ")
+_MAGIC = 0xD951
+_SEGMENT = struct.Struct(">6sHI")
+_SEGMENT_MAGIC = b"dqlog\x00"
+
+
+class LogDamaged(Exception):
+    """A log whose middle cannot be read: not a crash but corruption, for a person to look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One record as read back. `pos` is where it begins in the writer's log, `end` where it ends."""
+
+    pos: int
+    end: int
+    bucket: int
+    seq: int
+    payload: bytes
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What a segment says of itself."""
+
+    writer: str
+    process: str
+    host: str
+    pid: int
+    started_ms: int
+    buckets: list[str]
+
+
+def encode_frame(bucket: int, seq: int, payload: bytes) -> bytes:
+    """The bytes of one record; `seq` is dense per writer and bucket, from 1."""
+    crc = zlib.crc32(payload, zlib.crc32(_TAG.pack(bucket, seq)))
+    return _FRAME.pack(_MAGIC, bucket, len(payload), crc, seq) + payload
+
+
+def encode_head(head: Head) -> bytes:
+    """The bytes with which each segment opens."""
+    body = msgspec.json.encode(head)
+    return _SEGMENT.pack(_SEGMENT_MAGIC, VERSION, len(body)) + body
+
+
+def decode_head(data: bytes) -> tuple[Head, int]:
+    """A segment's head and the offset of its first frame.
+
+    Raises LogDamaged for anything else, an unknown version included.
+    """
+    if len(data) < _SEGMENT.size:
+        raise LogDamaged("the segment ends inside its head")
+    magic, version, length = _SEGMENT.unpack_from(data)
+    if magic != _SEGMENT_MAGIC:
+        raise LogDamaged("this is not a segment of a dq log")
+    if version != VERSION:
+        raise LogDamaged(f"log format {version} is not known here (this dq reads {VERSION})")
+    end = _SEGMENT.size + length
+    try:
+        return msgspec.json.decode(data[_SEGMENT.size : end], type=Head), end
+    except msgspec.DecodeError as error:
+        raise LogDamaged(f"the segment's head cannot be read: {error}") from error
+
+
+def decode_frames(data: bytes, base: int, offset: int = 0) -> Iterator[Frame]:
+    """The frames in `data` from `offset` on; `base` is the log position of data[0].
+
+    Ends at a torn tail. Raises LogDamaged where good frames follow a bad one.
+    """
+    end_of_data = len(data)
+    while offset + _FRAME.size <= end_of_data:
+        magic, bucket, length, crc, seq = _FRAME.unpack_from(data, offset)
+        end = offset + _FRAME.size + length
+        payload = data[offset + _FRAME.size : end]
+        if magic != _MAGIC or end > end_of_data or not _is_whole(bucket, seq, payload, crc):
+            _refuse_if_more_follows(data, base, offset)
+            return
+        yield Frame(base + offset, base + end, bucket, seq, payload)
+        offset = end
+
+
+def _is_whole(bucket: int, seq: int, payload: bytes, crc: int) -> bool:
+    return zlib.crc32(payload, zlib.crc32(_TAG.pack(bucket, seq))) == crc
+
+
+def _refuse_if_more_follows(data: bytes, base: int, bad: int) -> None:
+    mark = _MAGIC.to_bytes(2, "big")
+    at = data.find(mark, bad + 1)
+    while at >= 0 and at + _FRAME.size <= len(data):
+        _, bucket, length, crc, seq = _FRAME.unpack_from(data, at)
+        end = at + _FRAME.size + length
+        if end <= len(data) and _is_whole(bucket, seq, data[at + _FRAME.size : end], crc):
+            raise LogDamaged(
+                f"a record at position {base + bad} is broken, but good ones follow at {base + at}"
+            )
+        at = data.find(mark, at + 1)

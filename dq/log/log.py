@@ -1,0 +1,201 @@
+"""A writer's log: the truth of its last minutes, made before anything is applied or answered.
+
+A log belongs to one process and is named by 64 fresh random bits, never used again: a restart
+makes a new one. It is a folder of segments, each named after the position of its first byte:
+
+    data/log/<writer>/00000000000000000000.seg ...     records, see frames.py
+    data/log/<writer>/alive                            flock held while the writer lives
+    data/log/<writer>/high                             per bucket, the highest position ever seen
+                                                       applied; shared memory for the neighbours
+
+It must never sync a file again after a failed sync: the kernel may have thrown the pages away and
+say yes the second time. The process ends instead, and its heir applies what reached the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from dq.core import clock
+from dq.core.errors import DiskFull
+from dq.log.frames import Frame, Head, decode_frames, decode_head, encode_head
+
+SEGMENT_BYTES = 64 * 1024 * 1024
+MAX_BUCKETS = 512
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class LogBroken(Exception):
+    """The log could not be written or synced; its process must end without another answer."""
+
+
+class Log:
+    """The appending side. Not thread-safe: one task appends, one thread syncs."""
+
+    def __init__(self, root: Path, process: str, buckets: list[str]) -> None:
+        self.writer = secrets.token_bytes(8)
+        self.folder = root / self.writer.hex()
+        self.folder.mkdir(parents=True)
+        self._head = Head(
+            writer=self.writer.hex(),
+            process=process,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started_ms=clock.now_ms(),
+            buckets=buckets,
+        )
+        self._alive = os.open(self.folder / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        fcntl.flock(self._alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.high = open_high(self.folder)
+        self.end = 0
+        self._fd = -1
+        self._segment_start = 0
+        self._broken = False
+        self._start_segment()
+        _sync_folder(root)
+
+    def append(self, data: bytes) -> int:
+        """Write whole frames; answers the log's new end.
+
+        Raises DiskFull with the log cut back to where it was, LogBroken when even that failed.
+        """
+        if self._broken:
+            raise LogBroken("this log failed before")
+        if self.end - self._segment_start >= SEGMENT_BYTES:
+            self._start_segment()
+        try:
+            _write_all(self._fd, data)
+        except OSError as error:
+            self._cut_back(error)
+        self.end += len(data)
+        return self.end
+
+    def sync(self) -> None:
+        """Bring what was appended to the disk. Called from a thread. Raises LogBroken."""
+        if self._broken:
+            raise LogBroken("this log failed before")
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            self._broken = True
+            raise LogBroken(f"fdatasync of {self.folder} failed: {error}") from error
+
+    def close(self) -> None:
+        """Let go of the files; the folder stays for the heir."""
+        os.close(self._fd)
+        os.close(self._alive)
+
+    def _start_segment(self) -> None:
+        if self._fd >= 0:
+            self.sync()
+        path = segment_path(self.folder, self.end)
+        head = encode_head(self._head)
+        fd = -1
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            _write_all(fd, head)
+            os.fdatasync(fd)
+            _sync_folder(self.folder)
+        except OSError as error:
+            self._drop_segment(fd, path, error)
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = fd
+        self._segment_start = self.end
+        self.end += len(head)
+
+    def _drop_segment(self, fd: int, path: Path, error: OSError) -> NoReturn:
+        if fd >= 0:
+            os.close(fd)
+            path.unlink(missing_ok=True)
+        if error.errno in _FULL:
+            raise DiskFull() from error
+        self._broken = True
+        raise LogBroken(f"no new segment at {path}: {error}") from error
+
+    def _cut_back(self, error: OSError) -> NoReturn:
+        size = self.end - self._segment_start
+        try:
+            os.ftruncate(self._fd, size)
+            os.lseek(self._fd, size, os.SEEK_SET)
+        except OSError as again:
+            self._broken = True
+            raise LogBroken(f"{self.folder} cannot be cut back: {again}") from again
+        if error.errno in _FULL:
+            raise DiskFull() from error
+        self._broken = True
+        raise LogBroken(f"writing to {self.folder} failed: {error}") from error
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def segment_path(folder: Path, start: int) -> Path:
+    """The segment whose first byte is at log position `start`."""
+    return folder / f"{start:020d}.seg"
+
+
+def segments(folder: Path) -> list[tuple[int, Path]]:
+    """The segments of a log, oldest first, each with the position of its first byte."""
+    return sorted((int(path.stem), path) for path in folder.glob("*.seg"))
+
+
+def open_high(folder: Path) -> memoryview:
+    """The shared table of applied positions, one 64-bit number a bucket; made when missing."""
+    size = MAX_BUCKETS * 8
+    fd = os.open(folder / "high", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_size < size:
+            os.ftruncate(fd, size)
+        return memoryview(mmap.mmap(fd, size)).cast("Q")
+    finally:
+        os.close(fd)
+
+
+def read_head(folder: Path) -> Head:
+    """What the log says of itself. Raises LogDamaged, FileNotFoundError when it has no segment."""
+    all_segments = segments(folder)
+    if not all_segments:
+        raise FileNotFoundError(f"{folder} has no segment")
+    with all_segments[0][1].open("rb") as file:
+        return decode_head(file.read(1 << 20))[0]
+
+
+def read_frames(folder: Path, from_pos: int = 0) -> Iterator[Frame]:
+    """The records of a log from a position on, segment by segment, up to its torn or live tail.
+
+    A torn tail is accepted in the last segment only: a segment is synced before the next begins.
+    """
+    for start, path in segments(folder):
+        size = path.stat().st_size
+        if start + size <= from_pos:
+            continue
+        yield from _frames_of_segment(start, path, from_pos)
+
+
+def _frames_of_segment(start: int, path: Path, from_pos: int) -> Iterator[Frame]:
+    with path.open("rb") as file:
+        _, first = decode_head(file.read(1 << 20))
+        offset = max(first, from_pos - start)
+        file.seek(offset)
+        data = file.read()
+    yield from decode_frames(data, start + offset)

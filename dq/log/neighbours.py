@@ -1,0 +1,80 @@
+"""The logs of this host, one's own among them: who lives, and what was ever seen applied.
+
+A living writer holds a lock on its folder; where the lock can be had the writer is dead, and its
+records and leases are the heir's (dq.journal.heir). The `high` tables are shared memory: a lease
+carries them along, so a bucket that lost records is seen before it hands anything out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from dq.log.frames import Head, LogDamaged
+from dq.log.log import open_high, read_head
+
+
+class Neighbour:
+    """One log of this host, seen from outside."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises FileNotFoundError while the log is being made or removed, LogDamaged."""
+        self.folder = folder
+        self.writer = bytes.fromhex(folder.name)
+        self.head: Head = read_head(folder)
+        self.high = open_high(folder)
+        self.index_of = {name: index for index, name in enumerate(self.head.buckets)}
+
+    def high_of(self, bucket: str) -> int:
+        """The highest sequence of this writer ever seen applied in the bucket of that name."""
+        index = self.index_of.get(bucket)
+        return 0 if index is None else self.high[index]
+
+    def is_alive(self) -> bool:
+        """Whether its process still holds the log."""
+        try:
+            fd = os.open(self.folder / "alive", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+
+class Neighbours:
+    """All logs below `root`; `look` brings the list up to date."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._known: dict[str, Neighbour] = {}
+        self.damaged: dict[str, str] = {}
+
+    def look(self) -> list[Neighbour]:
+        """The logs there are now. One that can't be read is in `damaged`, with the reason."""
+        names = set(os.listdir(self._root)) if self._root.is_dir() else set()
+        for gone in self._known.keys() - names:
+            del self._known[gone]
+        for name in sorted(names - self._known.keys() - self.damaged.keys()):
+            self._meet(name)
+        return list(self._known.values())
+
+    def _meet(self, name: str) -> None:
+        folder = self._root / name
+        if not folder.is_dir():
+            return
+        try:
+            self._known[name] = Neighbour(folder)
+        except FileNotFoundError:
+            return  # it is being made or removed just now: the next look sees
+        except (LogDamaged, ValueError) as error:
+            self.damaged[name] = str(error)
+
+    def high_of(self, bucket: str) -> list[tuple[bytes, int]]:
+        """For each writer of this host with records in a bucket: the highest ever applied."""
+        pairs = ((one.writer, one.high_of(bucket)) for one in self._known.values())
+        return [(writer, high) for writer, high in pairs if high]

@@ -1,0 +1,48 @@
+-- apply: the records of one writer's log, in order, each exactly once.
+-- KEYS  the bucket
+-- ARGV  now ms or '' · epoch · writer · flags: r replay (sent before, or by an heir), f don't wait ·
+--       first sequence · records, packed, as they stand in the log
+-- gives 'OK', applied sequence, one byte of outcome per record (dq/queue/records.py, Code)
+--       'WAIT', applied sequence, outcomes: the next record waits for another writer's
+--       'GAP', applied sequence: records before `first` are missing here
+--       'EPOCH', epoch: this bucket was begun anew; '' when it was not begun at all
+local HANDLERS = {[1] = push, [2] = cancel, [3] = move, [4] = settle}
+local first, count = tonumber(ARGV[5]), #ARGV - 5
+local last = first + count - 1
+
+local head = redis.call('HMGET', META, 'epoch', 'h' .. writer, 'o' .. writer, 'replayed')
+if head[1] ~= ARGV[2] then return {'EPOCH', head[1] or ''} end
+local applied = tonumber(head[2] or '0')
+if first > applied + 1 then return {'GAP', applied} end
+recovering = replay or now - tonumber(head[4] or '0') < RECOVERING_MS
+
+-- A call whose answer was cut is repeated: what it did is remembered, not done again.
+local codes = {}
+local told = head[3] or ''
+for i = 1, math.min(count, applied - first + 1) do
+  local at = #told - (applied - (first + i - 1))
+  codes[i] = at > 0 and string.sub(told, at, at) or '\0'
+end
+if last <= applied then return {'OK', applied, table.concat(codes)} end
+
+local fresh, has_push = {}, false
+for i = #codes + 1, count do
+  fresh[#fresh + 1] = cmsgpack.unpack(ARGV[5 + i])
+  has_push = has_push or fresh[#fresh][1] == 1
+end
+-- Under a full memory pushes are refused and all else goes through: remove first.
+if not has_push then redis.call('HDEL', META, 'o' .. writer) end
+
+local outcomes = {}
+for i, r in ipairs(fresh) do
+  local handle, seq = HANDLERS[r[1]], first + #codes + i - 1
+  local code = handle and handle(r, seq) or SKIPPED
+  if code == WAIT then break end
+  outcomes[i] = string.char(code)
+end
+applied = first + #codes + #outcomes - 1
+local answer = table.concat(outcomes)
+redis.call('HSET', META, 'h' .. writer, applied, 'o' .. writer, answer)
+if replay then redis.call('HSET', META, 'replayed', now) end
+announce()
+return {applied == last and 'OK' or 'WAIT', applied, table.concat(codes) .. answer}

@@ -1,0 +1,116 @@
+-- The bucket: what every script knows of it. Prepended to each of them when it is loaded.
+--
+-- A job is unfinished as long as it is in JOBS. Where it stands follows from one membership:
+--   delayed  its digest is in DUE              ready  it is in READY
+--   running  HOLDERS has it, with this version  (a newer version of a job whose attempt is still
+--            under way stands nowhere until that attempt has ended: `schedule` is called again)
+-- KEYS come in the order of dq/queue/keys.py. Bodies are opaque bytes; numbers go through cmsgpack
+-- and doubles, never through cjson. Check first, write last, remove before you add: then a script
+-- under a full memory is refused whole or runs to its end.
+
+local META, JOBS, DUE, READY = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local TURNS = {[0] = KEYS[5], [1] = KEYS[6], [2] = KEYS[7]}
+local LEASES, HOLDERS, LIMITS, GAUGES = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local CRASHES, FLOORS, FLOORED, WAKE, WORK = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+
+-- a job in JOBS: a cmsgpack array of these fields
+local STAMP, WRITER, SEQ, DUE_AT, RETRIES, PRIORITY = 1, 2, 3, 4, 5, 6
+local TOPIC, ID, BODY = 8, 9, 11     -- 7 is the timeout, 10 the business key: for consumers
+local CLOSED, CHANGED = 12, 13       -- cancelled while it ran; stamp of the last move or retry
+
+local earliest, has_ready            -- what `announce` tells the sleepers at the end
+
+-- The deciding clock: the node's own, unless a test hands in another. Milliseconds.
+local function clock(given)
+  if given ~= '' then return tonumber(given) end
+  local t = redis.call('TIME')
+  return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+end
+
+local function load(digest)
+  local raw = redis.call('HGET', JOBS, digest)
+  return raw and cmsgpack.unpack(raw)
+end
+
+local function save(digest, job)
+  redis.call('HSET', JOBS, digest, cmsgpack.pack(job))
+end
+
+-- [token, consumer, stamp, writer, topic] of whoever has the job in hand
+local function holder_of(digest)
+  local raw = redis.call('HGET', HOLDERS, digest)
+  return raw and cmsgpack.unpack(raw)
+end
+
+local function is_newer(stamp, writer, other_stamp, other_writer)
+  if stamp ~= other_stamp then return stamp > other_stamp end
+  return writer > other_writer
+end
+
+-- READY sorts by text: first the priority, then the topic, then the due time.
+local function ready_member(digest, job)
+  return job[PRIORITY] .. job[TOPIC] .. '\0' .. struct.pack('>I8', job[DUE_AT]) .. digest
+end
+
+local function ready_of(priority, topic, limit)
+  local from = priority .. topic
+  return redis.call('ZRANGEBYLEX', READY, '[' .. from .. '\0', '(' .. from .. '\1',
+    'LIMIT', 0, limit)
+end
+
+local turn
+-- The topic takes its place behind those that wait already.
+local function queue_topic(priority, topic)
+  turn = turn or redis.call('HGET', META, 'turn') or '0'
+  redis.call('ZADD', TURNS[priority], 'NX', turn, topic)
+  has_ready = true
+end
+
+-- Delayed until its time, else ready; neither while an attempt of an older version is under way.
+local function schedule(digest, job, now)
+  local due = job[DUE_AT]
+  if due > now then
+    redis.call('ZADD', DUE, due, digest)
+    if not earliest or due < earliest then earliest = due end
+  elseif redis.call('HEXISTS', HOLDERS, digest) == 0 then
+    redis.call('ZADD', READY, 0, ready_member(digest, job))
+    queue_topic(job[PRIORITY], job[TOPIC])
+  end
+end
+
+local function unschedule(digest, job)
+  if redis.call('ZREM', DUE, digest) == 0 then
+    redis.call('ZREM', READY, ready_member(digest, job))
+  end
+end
+
+local function count_in_flight(topic, change)
+  if redis.call('HINCRBY', GAUGES, 'n' .. topic, change) <= 0 then
+    redis.call('HDEL', GAUGES, 'n' .. topic)
+  end
+end
+
+-- A topic that was full, or held, has its turn again.
+local function requeue_topic(topic)
+  for priority = 0, 2 do
+    if #ready_of(priority, topic, 1) > 0 then queue_topic(priority, topic) end
+  end
+end
+
+local function end_lease(digest, holder)
+  redis.call('ZREM', LEASES, digest)
+  redis.call('HDEL', HOLDERS, digest)
+  count_in_flight(holder[5], -1)
+  if redis.call('HEXISTS', LIMITS, holder[5]) == 1 then requeue_topic(holder[5]) end
+end
+
+-- Wakes whoever sleeps too long now: one token is enough, a sleeper that finds more than it can
+-- take leaves another. A list keeps the token until somebody comes; a message would be lost.
+local function announce()
+  if has_ready and redis.call('LLEN', WORK) == 0 then redis.call('RPUSH', WORK, '1') end
+  if not earliest then return end
+  local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
+  if head[2] and tonumber(head[2]) >= earliest and redis.call('LLEN', WAKE) == 0 then
+    redis.call('RPUSH', WAKE, '1')
+  end
+end

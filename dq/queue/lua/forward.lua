@@ -1,0 +1,22 @@
+-- forward: what has come due.
+-- delayed -> ready
+-- KEYS  the bucket
+-- ARGV  now ms or '' · how many at the most (<= 500)
+-- gives how many were moved, the next due ms or -1, now ms
+local now = clock(ARGV[1])
+local digests = redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, tonumber(ARGV[2]))
+if #digests > 0 then
+  local jobs = redis.call('HMGET', JOBS, unpack(digests))
+  redis.call('ZREM', DUE, unpack(digests))
+  for i, digest in ipairs(digests) do
+    if jobs[i] then schedule(digest, cmsgpack.unpack(jobs[i]), now) end
+  end
+  announce()
+end
+local aged = redis.call('ZRANGEBYSCORE', FLOORED, '-inf', now, 'LIMIT', 0, 100)
+if #aged > 0 then
+  redis.call('HDEL', FLOORS, unpack(aged))
+  redis.call('ZREM', FLOORED, unpack(aged))
+end
+local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
+return {#digests, head[2] and tonumber(head[2]) or -1, now}

@@ -1,0 +1,135 @@
+-- lease: ready jobs for one consumer.
+-- ready -> running
+-- KEYS  the bucket
+-- ARGV  now ms or '' · epoch · consumer (8 bytes) · number of the first token · how many at the
+--       most (<= 500) · lease ms · n, n topics to pass over · then pairs: writer, the highest
+--       sequence of its that was ever seen applied here
+-- gives 'OK', now ms, ms until a topic's rate allows more or -1, then jobs, packed, in the order
+--       of their tokens (consumer .. 64-bit number)
+--       'BEHIND', writer: this bucket has lost records of it; nothing is handed out until they are
+--       back, or what is finished already would be called again
+--       'EPOCH', epoch or '' · 'RESTORING'
+--
+-- Priorities share 5:3:2 (a share that is not wanted goes to the others); topics of a priority take
+-- turns, so one topic cannot hold the line; one that is held or full leaves the line until
+-- end_lease or limit brings it back.
+local CYCLE = {0, 1, 0, 2, 0, 1, 0, 1, 0, 2}
+local SMOOTH_MS = 20    -- a fast rate is let through in bursts of so much time
+local now, consumer = clock(ARGV[1]), ARGV[3]
+local token, want, lease_ms = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local passed_over, skips = {}, tonumber(ARGV[7])
+for i = 8, 7 + skips do passed_over[ARGV[i]] = true end
+
+local head = redis.call('HMGET', META, 'epoch', 'state', 'cycle')
+if head[1] ~= ARGV[2] then return {'EPOCH', head[1] or ''} end
+if head[2] ~= 'ready' then return {'RESTORING'} end
+for i = 8 + skips, #ARGV, 2 do
+  local applied = tonumber(redis.call('HGET', META, 'h' .. ARGV[i]) or '0')
+  if applied < tonumber(ARGV[i + 1]) then return {'BEHIND', ARGV[i]} end
+end
+
+local jobs, wait_ms = {}, -1
+local has_limits = redis.call('EXISTS', LIMITS) == 1
+
+-- How many callbacks of the topic may start now; second answer: it must leave the line.
+local function room_of(topic)
+  local raw = has_limits and redis.call('HGET', LIMITS, topic)
+  if not raw then return want, false end
+  local held, concurrency, rate = unpack(cmsgpack.unpack(raw))
+  if held == 1 then return 0, true end
+  local room = want
+  if concurrency > 0 then
+    room = concurrency - tonumber(redis.call('HGET', GAUGES, 'n' .. topic) or '0')
+    if room <= 0 then return 0, true end
+  end
+  if rate > 0 then
+    local interval = 1000 / rate
+    local ahead = math.max(tonumber(redis.call('HGET', GAUGES, 't' .. topic) or '0') - now, 0)
+    local slack = math.max(SMOOTH_MS - interval, 0) - ahead
+    if slack < 0 then
+      if wait_ms < 0 or -slack < wait_ms then wait_ms = math.ceil(-slack) end
+      return 0, false
+    end
+    room = math.min(room, math.floor(slack / interval) + 1)
+  end
+  return room, false
+end
+
+local function spend_rate(topic, count)
+  local raw = has_limits and redis.call('HGET', LIMITS, topic)
+  if not raw then return end
+  local rate = cmsgpack.unpack(raw)[3]
+  if rate <= 0 then return end
+  local next_start = math.max(tonumber(redis.call('HGET', GAUGES, 't' .. topic) or '0'), now)
+  redis.call('HSET', GAUGES, 't' .. topic, string.format('%.3f', next_start + count * 1000 / rate))
+end
+
+local function hold(digest, raw, topic)
+  local job = cmsgpack.unpack(raw)
+  redis.call('HSET', HOLDERS, digest, cmsgpack.pack(
+    {consumer .. struct.pack('>I8', token), consumer, job[STAMP], job[WRITER], topic}))
+  redis.call('ZADD', LEASES, now + lease_ms, digest)
+  jobs[#jobs + 1] = raw
+  token = token + 1
+end
+
+-- Takes up to `count` jobs of a topic; answers whether it has none left.
+local function take(priority, topic, count)
+  local members = ready_of(priority, topic, count)
+  if #members == 0 then return true end
+  redis.call('ZREM', READY, unpack(members))
+  local digests = {}
+  for i, member in ipairs(members) do digests[i] = string.sub(member, -8) end
+  local before = #jobs
+  for i, raw in ipairs(redis.call('HMGET', JOBS, unpack(digests))) do
+    if raw then hold(digests[i], raw, topic) end
+  end
+  if #jobs > before then
+    count_in_flight(topic, #jobs - before)
+    spend_rate(topic, #jobs - before)
+  end
+  return #members < count
+end
+
+local function serve(priority, quota)
+  local topics = redis.call('ZRANGE', TURNS[priority], 0, 63)
+  local chunk, before = math.ceil(quota / math.max(#topics, 1)), #jobs
+  for _, topic in ipairs(topics) do
+    local left = quota - (#jobs - before)
+    if left <= 0 then break end
+    local leaves, room = false, 0
+    if not passed_over[topic] then room, leaves = room_of(topic) end
+    if room > 0 then leaves = take(priority, topic, math.min(chunk, left, room)) end
+    if leaves then
+      redis.call('ZREM', TURNS[priority], topic)
+    else
+      redis.call('ZADD', TURNS[priority], redis.call('HINCRBY', META, 'turn', 1), topic)
+    end
+  end
+  return #jobs - before
+end
+
+local cycle, shares = tonumber(head[3] or '0'), {[0] = 0, [1] = 0, [2] = 0}
+for i = 0, want - 1 do
+  local priority = CYCLE[(cycle + i) % 10 + 1]
+  shares[priority] = shares[priority] + 1
+end
+for priority = 0, 2 do
+  if shares[priority] > 0 then serve(priority, shares[priority]) end
+end
+local progress = true
+while progress and #jobs < want do
+  progress = false
+  for priority = 0, 2 do
+    if #jobs < want and serve(priority, want - #jobs) > 0 then progress = true end
+  end
+end
+
+if #jobs > 0 then
+  redis.call('HSET', META, 'cycle', (cycle + #jobs) % 10)
+  for priority = 0, 2 do
+    if #jobs == want and redis.call('EXISTS', TURNS[priority]) == 1 then has_ready = true end
+  end
+  announce()
+end
+return {'OK', now, wait_ms, unpack(jobs)}

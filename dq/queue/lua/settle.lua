@@ -1,0 +1,42 @@
+-- settle: an attempt has ended.
+-- running -> done | delayed (retry) | dead; closed by a cancel: running -> done | cancelled
+-- record   [op, stamp, digest, version's stamp, writer, seq, topic, id, token,
+--           verdict (0 done, 1 retry, 2 dead), due ms of the retry, retries before this attempt, …]
+-- answers  SETTLED, CANCELLED · refused: STALE (the lease is somebody else's), CHANGED, ABSENT
+--
+-- Nothing is written on a lease that is not one's own. A lease that Redis itself has lost is still
+-- one's own: no holder, never rescued, the same attempt; and a replay needs no lease at all.
+
+local function is_ours(digest, r, holder, job)
+  if holder and holder[1] == r[9] then return true end
+  if job[RETRIES] ~= r[12] then return false end
+  return replay or (not holder and redis.call('HEXISTS', CRASHES, digest) == 0)
+end
+
+local function settle(r, seq)
+  local digest = r[3]
+  local job, holder = load(digest), holder_of(digest)
+  if not is_meant(job, r) then
+    if holder and holder[1] == r[9] then
+      end_lease(digest, holder)
+      if job then
+        unschedule(digest, job)
+        schedule(digest, job, now)    -- the newer version had to wait for this attempt
+      end
+    end
+    return missed(job, r, seq)
+  end
+  if not is_ours(digest, r, holder, job) then return STALE end
+  if holder then end_lease(digest, holder) else unschedule(digest, job) end
+  redis.call('HDEL', CRASHES, digest)
+  if r[10] == 1 and job[CLOSED] == 0 then
+    job[RETRIES] = r[12] + 1
+    if job[CHANGED] < r[2] then job[DUE_AT], job[CHANGED] = r[11], r[2] end
+    save(digest, job)
+    schedule(digest, job, now)
+    return SETTLED
+  end
+  redis.call('HDEL', JOBS, digest)
+  finish(r)
+  return (r[10] ~= 0 and job[CLOSED] == 1) and CANCELLED or SETTLED
+end

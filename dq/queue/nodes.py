@@ -1,0 +1,189 @@
+"""The nodes: from a URL to a client, and the buckets that a node has.
+
+A node is one Redis deployment. It is known by its URL without credentials ("embedded" for the
+Valkey that dq starts itself). How many buckets it has is written into the node when it is first
+used and never changes, so a changed setting moves no job. Commands are never repeated by the
+client: scripts are repeated by those who know that it is safe (queue/writer.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+import redis.asyncio as aioredis
+from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from dq.core.files import write_atomically
+from dq.queue.keys import NODE_KEY, bucket_keys
+
+_log = logging.getLogger(__name__)
+
+TIMEOUT_S = 5.0
+"""How long any one command may take, blocking ones apart."""
+
+Client = Any
+"""redis.asyncio's Redis or RedisCluster; their common interface has no type of its own."""
+
+
+@dataclass(eq=False)
+class Bucket:
+    """One bucket of a node. `index` is its place in this process's logs."""
+
+    node: Node
+    number: int
+    index: int
+    keys: tuple[str, ...] = field(init=False)
+    epoch: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.keys = bucket_keys(self.number)
+
+    @property
+    def name(self) -> str:
+        """node/number, as the logs and the journal record it."""
+        return f"{self.node.name}/{self.number}"
+
+
+@dataclass(eq=False)
+class Node:
+    """One Redis deployment and this process's client of it."""
+
+    url: str
+    name: str
+    client: Client
+    buckets: list[Bucket] = field(default_factory=list)
+    is_away: bool = False
+
+
+def node_name(url: str, embedded_url: str = "") -> str:
+    """The URL without user, password and options; 'embedded' for dq's own Valkey."""
+    if url == embedded_url:
+        return "embedded"
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
+
+
+def make_client(url: str) -> Client:
+    """A client for any of the URLs of DQ_REDIS_URLS. Nothing is connected yet.
+
+    Raises ValueError, with words, for a URL that is none of them.
+    """
+    options: dict[str, Any] = {
+        "socket_timeout": TIMEOUT_S,
+        "socket_connect_timeout": TIMEOUT_S,
+        "retry": Retry(NoBackoff(), 0),
+        "max_connections": 256,
+    }
+    parts = urlsplit(url)
+    if parts.scheme == "redis+sentinel":
+        return _sentinel_client(url, options)
+    if parts.scheme == "redis+cluster":
+        first = _credentials(url)
+        return RedisCluster(
+            host=parts.hostname or "127.0.0.1",
+            port=parts.port or 6379,
+            socket_timeout=TIMEOUT_S,
+            socket_connect_timeout=TIMEOUT_S,
+            max_connections=256,
+            **first,
+        )
+    if parts.scheme in ("redis", "rediss", "unix"):
+        return aioredis.Redis.from_url(url, **options)
+    raise ValueError(
+        f"{parts.scheme}: is no Redis URL; give redis://, rediss://, unix://, "
+        "redis+sentinel://host:port,host:port/SERVICE or redis+cluster://host:port"
+    )
+
+
+def _credentials(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    found: dict[str, Any] = {}
+    if parts.username:
+        found["username"] = unquote(parts.username)
+    if parts.password:
+        found["password"] = unquote(parts.password)
+    return found
+
+
+def _sentinel_client(url: str, options: dict[str, Any]) -> Client:
+    parts = urlsplit(url)
+    service = parts.path.strip("/")
+    if not service:
+        raise ValueError("redis+sentinel:// needs the service's name as its path")
+    places = []
+    for place in parts.netloc.rpartition("@")[2].split(","):
+        host, _, port = place.rpartition(":")
+        places.append((host or place, int(port) if host else 26379))
+    extra = dict(parse_qsl(parts.query))
+    sentinel = Sentinel(  # type: ignore[no-untyped-call]
+        places,
+        sentinel_kwargs={
+            "socket_timeout": TIMEOUT_S,
+            "socket_connect_timeout": TIMEOUT_S,
+            "password": extra.get("sentinel_password"),
+        },
+    )
+    return sentinel.master_for(service, **_credentials(url), **options)
+
+
+class Nodes:
+    """All configured nodes, with their buckets numbered for this process's logs."""
+
+    def __init__(self, urls: Sequence[str], buckets: int, embedded_url: str = "") -> None:
+        self.all = [Node(url, node_name(url, embedded_url), make_client(url)) for url in urls]
+        self._wanted = buckets
+        self.buckets: list[Bucket] = []
+
+    async def open(self, memory: Path) -> None:
+        """Learn how many buckets each node has, writing it into a node that is new.
+
+        `memory` is a file that remembers the answer for a start at which a node is away; such a
+        node is marked `is_away` and its calls fail until it is back.
+        """
+        known = _read_counts(memory)
+        self.buckets = []
+        for node in self.all:
+            count = await self._count_of(node, known.get(node.name, self._wanted))
+            first = len(self.buckets)
+            node.buckets = [Bucket(node, n, first + n) for n in range(count)]
+            self.buckets.extend(node.buckets)
+        counts = known | {node.name: len(node.buckets) for node in self.all}
+        if counts != known:
+            write_atomically(memory, msgspec.json.encode(counts))
+
+    async def _count_of(self, node: Node, expected: int) -> int:
+        try:
+            await node.client.hsetnx(NODE_KEY, "buckets", expected)
+            count = int(await node.client.hget(NODE_KEY, "buckets"))
+            node.is_away = False
+        except (RedisError, OSError) as error:
+            _log.warning("node %s is away: %s", node.name, error)
+            node.is_away = True
+            return expected
+        return count
+
+    async def close(self) -> None:
+        """Close every client."""
+        for node in self.all:
+            await node.client.aclose()
+
+
+def _read_counts(memory: Path) -> dict[str, int]:
+    try:
+        return msgspec.json.decode(memory.read_bytes(), type=dict[str, int])
+    except FileNotFoundError:
+        return {}
+    except msgspec.DecodeError as error:
+        _log.warning("%s cannot be read and is made anew: %s", memory, error)
+        return {}

@@ -1,0 +1,206 @@
+"""The producers' door: push, cancel, reschedule and find a job, wherever it lives.
+
+A job's place is chosen once, when it is pushed, and found again by looking: an unfinished job is
+where its record is, never where a formula says. Its topic decides the bucket within a node (so a
+topic's limits are counted in one place); its topic and id rank the nodes, for a topic with a limit
+the topic alone. The first node of that ranking takes the job, unless another one has it already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Literal
+from zlib import crc32
+
+import msgspec
+
+from dq.core.errors import DuplicateJob, NodeAway
+from dq.queue import records
+from dq.queue.nodes import Bucket, Node, Nodes
+from dq.queue.records import PRIORITIES, Code, StoredJob
+from dq.queue.writer import Writer
+
+MOST_TRIES = 8
+"""How often a change is tried again because the job was replaced in the meantime."""
+
+
+class NewJob(msgspec.Struct, frozen=True):
+    """A job to be pushed. `absolute`: its due time was given as an instant, not as a delay.
+    `timeout_ms` 0: the topic's. `priority`, `on_duplicate`: an index into records' names."""
+
+    topic: str
+    id: str
+    body: bytes
+    due_ms: int
+    absolute: bool = False
+    priority: int = 1
+    timeout_ms: int = 0
+    key: str = ""
+    on_duplicate: Literal["replace", "keep", "reject"] = "replace"
+
+
+class Pushed(msgspec.Struct, frozen=True):
+    """What became of a push."""
+
+    result: Literal["created", "replaced", "kept"]
+    due_ms: int
+    state: str = "delayed"
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """An unfinished job as a producer may see it. `attempt`: attempts begun so far."""
+
+    topic: str
+    id: str
+    state: str
+    due_ms: int
+    attempt: int
+    body: bytes
+    priority: str
+    key: str
+    created_ms: int
+    version: bytes
+
+
+class Schedule:
+    """Changes jobs through one process's writer."""
+
+    def __init__(
+        self, writer: Writer, nodes: Nodes, is_limited: Callable[[str], bool] = lambda topic: False
+    ) -> None:
+        self._writer = writer
+        self._nodes = nodes
+        self._is_limited = is_limited
+
+    async def push(self, job: NewJob) -> Pushed:
+        """Accept a job: when this returns it will be called back.
+
+        Raises DuplicateJob (on_duplicate=reject), NodeAway, Overloaded, DiskFull, NodeFull.
+        """
+        for _ in range(MOST_TRIES):
+            bucket, present = await self._place(job)
+            if present is not None and job.on_duplicate == "reject":
+                raise DuplicateJob(job.topic, job.id)
+            if present is not None and job.on_duplicate == "keep":
+                return Pushed("kept", present.due_ms)
+            code = await self._writer.submit(bucket, self._record(job))
+            if code in (Code.CREATED, Code.REPLACED):
+                return Pushed("created" if code is Code.CREATED else "replaced", job.due_ms)
+            if code is Code.REJECTED:
+                raise DuplicateJob(job.topic, job.id)
+            if code is Code.COLLIDED:
+                raise DuplicateJob(job.topic, f"{job.id} (its hash is another job's: rename it)")
+            found = await self.locate(job.topic, job.id)
+            if code is Code.KEPT:
+                return Pushed("kept", found[1].due_ms if found else job.due_ms)
+            if found:  # Code.BEHIND: the other host's clock is ahead of ours
+                self._writer.observe(found[1].version.stamp)
+        raise NodeAway(f"{job.topic}/{job.id} is being replaced all the time")
+
+    def _record(self, job: NewJob) -> list[object]:
+        return records.push(
+            self._writer.next_stamp(),
+            topic=job.topic,
+            id_=job.id,
+            body=job.body,
+            due_ms=job.due_ms,
+            absolute=job.absolute,
+            priority=job.priority,
+            timeout_ms=job.timeout_ms,
+            key=job.key,
+            on_duplicate=records.ON_DUPLICATE.index(job.on_duplicate),
+        )
+
+    async def cancel(self, topic: str, id_: str) -> Literal["cancelled", "running"] | None:
+        """No callback any more; "running": this one can't be called back, but no retry follows.
+        None: no unfinished job of that name."""
+        for _ in range(MOST_TRIES):
+            found = await self.locate(topic, id_)
+            if found is None:
+                return None
+            bucket, job, _ = found
+            code = await self._writer.submit(
+                bucket, records.cancel(self._writer.next_stamp(), job)
+            )
+            if code is Code.CANCELLED:
+                return "cancelled"
+            if code is Code.RUNNING:
+                return "running"
+        raise NodeAway(f"{topic}/{id_} is being replaced all the time")
+
+    async def reschedule(
+        self, topic: str, id_: str, due_ms: int
+    ) -> Literal["delayed", "running"] | None:
+        """Another due time. "running": too late, nothing was changed. None: not there."""
+        for _ in range(MOST_TRIES):
+            found = await self.locate(topic, id_)
+            if found is None:
+                return None
+            bucket, job, _ = found
+            stamp = self._writer.next_stamp()
+            code = await self._writer.submit(bucket, records.move(stamp, job, due_ms))
+            if code is Code.MOVED:
+                return "delayed"
+            if code is Code.BUSY:
+                return "running"
+        raise NodeAway(f"{topic}/{id_} is being replaced all the time")
+
+    async def find(self, topic: str, id_: str) -> JobView | None:
+        """An unfinished job, or None. Raises NodeAway when it could be on a node that is away."""
+        found = await self.locate(topic, id_)
+        if found is None:
+            return None
+        _, job, state = found
+        return JobView(
+            topic=job.topic,
+            id=job.id,
+            state=state,
+            due_ms=job.due_ms,
+            attempt=job.retries + (state == "running"),
+            body=job.body,
+            priority=PRIORITIES[job.priority],
+            key=job.key,
+            created_ms=job.created_ms,
+            version=job.version.key,
+        )
+
+    async def locate(self, topic: str, id_: str) -> tuple[Bucket, StoredJob, str] | None:
+        """Where an unfinished job is. Raises NodeAway when a node that may have it is away."""
+        buckets = self._buckets_of(topic, id_)
+        answers = await asyncio.gather(
+            *(self._writer.store.find(bucket, topic, id_) for bucket in buckets),
+            return_exceptions=True,
+        )
+        away: BaseException | None = None
+        for bucket, answer in zip(buckets, answers, strict=True):
+            if isinstance(answer, BaseException):
+                away = answer
+            elif answer is not None:
+                return bucket, *answer
+        if away is not None:
+            raise away
+        return None
+
+    async def _place(self, job: NewJob) -> tuple[Bucket, StoredJob | None]:
+        """The bucket for a push, and the job that is there when that matters before the log."""
+        buckets = self._buckets_of(job.topic, job.id)
+        if len(buckets) == 1 and job.on_duplicate == "replace":
+            return buckets[0], None
+        try:
+            found = await self.locate(job.topic, job.id)
+        except NodeAway:
+            found = None
+        return (found[0], found[1]) if found else (buckets[0], None)
+
+    def _buckets_of(self, topic: str, id_: str) -> list[Bucket]:
+        nodes = self._nodes.all
+        if len(nodes) > 1:
+            key = topic if self._is_limited(topic) else f"{topic}\0{id_}"
+            nodes = sorted(nodes, key=lambda node: _rank(node, key))
+        return [node.buckets[crc32(topic.encode()) % len(node.buckets)] for node in nodes]
+
+
+def _rank(node: Node, key: str) -> bytes:
+    return blake2b(f"{node.name}\0{key}".encode(), digest_size=8).digest()

@@ -1,0 +1,277 @@
+"""Every transition of a job's state, one method a script; nothing else writes a bucket.
+
+The states and arrows are drawn in lua/README.md. A method does one call and one call only: what is
+to be repeated, and when, is decided by those who call. Redis being away, busy or read-only comes
+out as NodeAway, a full memory as NodeFull; anything else Redis complains of is a mistake of ours
+and comes out as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha1
+from importlib import resources
+from typing import Any
+
+from redis.exceptions import (
+    BusyLoadingError,
+    ClusterDownError,
+    ConnectionError,
+    MasterDownError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+    TryAgainError,
+)
+
+from dq.core.errors import NodeAway, NodeFull
+from dq.queue.nodes import Bucket, Node
+from dq.queue.records import StoredJob, digest_of, pack, unpack_job
+
+FORWARD_MOST = 500
+LEASE_MOST = 500
+LEASE_MS = 13_000
+"""How long a lease lasts: the usual timeout of 3 s and 10 s more; longer callbacks extend it."""
+
+_AWAY = (
+    ConnectionError,
+    TimeoutError,
+    ReadOnlyError,
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    TryAgainError,
+    OSError,
+    asyncio.TimeoutError,
+)
+_AWAY_WORDS = ("NOREPLICAS", "MISCONF", "BUSY ", "LOADING", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN")
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What `apply` answers. `state`: OK, WAIT, GAP or EPOCH; `position` is the sequence up to
+    which this writer's records are applied now."""
+
+    state: str
+    position: int = 0
+    codes: bytes = b""
+    epoch: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """What `lease` answers. `state`: OK, BEHIND, EPOCH or RESTORING."""
+
+    state: str
+    jobs: list[tuple[bytes, StoredJob]]
+    now_ms: int = 0
+    wait_ms: int = -1
+    epoch: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    """What `rescue` answers; the poisoned jobs are held by the caller under their tokens."""
+
+    count: int
+    poisoned: list[tuple[bytes, StoredJob]]
+
+
+class _Script:
+    """A Lua file with what is prepended to it, called by its hash and loaded when missing."""
+
+    def __init__(self, *names: str) -> None:
+        folder = resources.files("dq.queue") / "lua"
+        self.source = "\n".join((folder / f"{name}.lua").read_text() for name in names).encode()
+        self.sha = sha1(self.source).hexdigest().encode()  # noqa: S324: Redis names scripts so
+
+    async def __call__(self, bucket: Bucket, *args: Any) -> Any:
+        client = bucket.node.client
+        keys = bucket.keys
+        try:
+            try:
+                return await client.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
+            except NoScriptError:
+                return await client.execute_command("EVAL", self.source, len(keys), *keys, *args)
+        except RedisError as error:
+            raise translate(bucket.node, error) from error
+        except OSError as error:
+            raise NodeAway(f"{bucket.node.name}: {error}") from error
+
+
+def translate(node: Node, error: Exception) -> Exception:
+    """What a complaint of Redis means to dq; the complaint itself when it is a mistake of ours."""
+    words = str(error)
+    if isinstance(error, OutOfMemoryError) or "OOM" in words:
+        return NodeFull()
+    if isinstance(error, _AWAY):
+        return NodeAway(f"{node.name}: {words or type(error).__name__}")
+    if isinstance(error, ResponseError) and any(word in words for word in _AWAY_WORDS):
+        return NodeAway(f"{node.name}: {words}")
+    return error
+
+
+class Store:
+    """The transitions. `now_ms` is None but in tests: then the node's own clock decides."""
+
+    def __init__(self) -> None:
+        changes = ("bucket", "changes", "push", "cancel", "move", "settle")
+        self._apply = _Script(*changes, "apply")
+        self._forward = _Script("bucket", "forward")
+        self._lease = _Script("bucket", "lease")
+        self._extend = _Script("bucket", "extend")
+        self._give_back = _Script("bucket", "give_back")
+        self._rescue = _Script("bucket", "rescue")
+        self._limit = _Script("bucket", "limit")
+        self._found = _Script("bucket", "found")
+        self._find = _Script("bucket", "find")
+
+    async def apply(
+        self,
+        bucket: Bucket,
+        writer: bytes,
+        first: int,
+        records: Sequence[bytes],
+        *,
+        flags: str = "",
+        now_ms: int | None = None,
+    ) -> Applied:
+        """Push, cancel, move and settle: records `first`, `first + 1` … of a writer's log.
+
+        `flags`: r for a replay, f to wait for no other writer any more.
+        """
+        answer = await self._apply(
+            bucket, _now(now_ms), bucket.epoch, writer, flags, first, *records
+        )
+        state = answer[0].decode()
+        if state == "EPOCH":
+            return Applied(state, epoch=answer[1])
+        return Applied(state, answer[1], answer[2] if len(answer) > 2 else b"")
+
+    async def forward(
+        self, bucket: Bucket, now_ms: int | None = None, limit: int = FORWARD_MOST
+    ) -> tuple[int, int]:
+        """Delayed -> ready for what is due: how many, and milliseconds to the next or -1."""
+        moved, due_ms, at_ms = await self._forward(bucket, _now(now_ms), limit)
+        return moved, -1 if due_ms < 0 else max(0, due_ms - at_ms)
+
+    async def lease(  # noqa: PLR0913
+        self,
+        bucket: Bucket,
+        consumer: bytes,
+        first_token: int,
+        want: int,
+        *,
+        passed_over: Sequence[str] = (),
+        high: Sequence[tuple[bytes, int]] = (),
+        lease_ms: int = LEASE_MS,
+        now_ms: int | None = None,
+    ) -> Leased:
+        """Ready -> running for up to `want` (<= LEASE_MOST) jobs.
+
+        `high`: for writers known here, the highest sequence ever seen applied in this bucket.
+        """
+        positions: list[Any] = [part for pair in high for part in pair]
+        answer = await self._lease(
+            bucket,
+            _now(now_ms),
+            bucket.epoch,
+            consumer,
+            first_token,
+            want,
+            lease_ms,
+            len(passed_over),
+            *passed_over,
+            *positions,
+        )
+        state = answer[0].decode()
+        if state == "EPOCH":
+            return Leased(state, [], epoch=answer[1])
+        if state != "OK":
+            return Leased(state, [])
+        return Leased(state, _with_tokens(answer[3:], consumer, first_token), answer[1], answer[2])
+
+    async def extend(self, bucket: Bucket, leases: Sequence[tuple[bytes, bytes, int]]) -> int:
+        """Leases (digest, token, until ms) last longer; how many were still the caller's."""
+        kept: int = await self._extend(bucket, *(part for lease in leases for part in lease))
+        return kept
+
+    async def give_back(
+        self, bucket: Bucket, leases: Sequence[tuple[bytes, bytes]], now_ms: int | None = None
+    ) -> int:
+        """Running -> ready for leases (digest, token) whose callback was never begun."""
+        pairs = (part for lease in leases for part in lease)
+        kept: int = await self._give_back(bucket, _now(now_ms), *pairs)
+        return kept
+
+    async def rescue(  # noqa: PLR0913
+        self,
+        bucket: Bucket,
+        caller: bytes,
+        first_token: int,
+        *,
+        consumer: bytes = b"",
+        limit: int = FORWARD_MOST,
+        most_losses: int = 3,
+        now_ms: int | None = None,
+    ) -> Rescued:
+        """Running -> ready for leases that ran out, or for all of a consumer known to be dead."""
+        answer = await self._rescue(
+            bucket, _now(now_ms), consumer, limit, most_losses, caller, first_token, LEASE_MS
+        )
+        return Rescued(answer[0], _with_tokens(answer[2:], caller, first_token))
+
+    async def limit(
+        self, bucket: Bucket, revision: int, limits: dict[str, tuple[int, int, float]]
+    ) -> bool:
+        """Which topics are held or limited: (held, concurrency or 0, rate a second or 0).
+
+        `revision`: of the topics that say so; an older one changes nothing, False then."""
+        pairs: list[Any] = []
+        for topic, values in limits.items():
+            pairs += [topic, pack(list(values))]
+        return bool(await self._limit(bucket, revision, *pairs))
+
+    async def found(self, bucket: Bucket, epoch: bytes, state: str = "ready") -> tuple[bytes, str]:
+        """Begin a bucket that is fresh or was wiped; answers its epoch and state."""
+        answer = await self._found(bucket, epoch, state)
+        return answer[0], answer[1].decode()
+
+    async def find(self, bucket: Bucket, topic: str, id_: str) -> tuple[StoredJob, str] | None:
+        """An unfinished job and its state: delayed, ready or running."""
+        raw, state = await self._find(bucket, digest_of(topic, id_))
+        if raw is None:
+            return None
+        job = unpack_job(raw)
+        return (job, state.decode()) if (job.topic, job.id) == (topic, id_) else None
+
+
+def _now(now_ms: int | None) -> int | str:
+    return "" if now_ms is None else now_ms
+
+
+def _with_tokens(
+    packed: Sequence[bytes], owner: bytes, first_token: int
+) -> list[tuple[bytes, StoredJob]]:
+    return [
+        (owner + (first_token + i).to_bytes(8, "big"), unpack_job(raw))
+        for i, raw in enumerate(packed)
+    ]
+
+
+async def read_position(bucket: Bucket, writer: bytes) -> tuple[bytes, str, int]:
+    """A bucket's epoch, its state, and up to where this writer's records are applied in it."""
+    try:
+        epoch, state, applied = await bucket.node.client.hmget(
+            bucket.keys[0], "epoch", "state", b"h" + writer
+        )
+    except RedisError as error:
+        raise translate(bucket.node, error) from error
+    except OSError as error:
+        raise NodeAway(f"{bucket.node.name}: {error}") from error
+    return epoch or b"", (state or b"").decode(), int(applied or 0)

@@ -1,0 +1,289 @@
+"""dq-consumer: leases ready jobs, calls them back, settles what came of it.
+
+As many callbacks are in flight as DQ_CONCURRENCY allows; leases are taken in batches of what is
+free. A consumer without room leaves the tokens of the bell to others. Invariants: a job is called
+only under a lease; a version that this process has in hand already is never called a second time,
+whatever Redis forgot and offers again; a slot is free again when its callback has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import dataclass
+
+from dq.core import clock
+from dq.core.errors import DiskFull, DqError, NodeAway
+from dq.core.settings import Settings
+from dq.core.topic import Topic
+from dq.db.topic_book import TopicBook
+from dq.delivery.attempt import Outcome, make_attempt, timeout_of
+from dq.delivery.http import Caller
+from dq.log.neighbours import Neighbours
+from dq.queue import records
+from dq.queue.bell import WORK, Bell, put_back
+from dq.queue.nodes import Bucket
+from dq.queue.records import Code, StoredJob, digest_of
+from dq.queue.store import LEASE_MOST, LEASE_MS, Leased
+from dq.workers.base import Context
+from dq.workers.outfit import Outfit, open_outfit, work_until_stopping
+
+_log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+"""How often topics and neighbours are looked at: a stat and a listing."""
+GATHER_S = 0.005
+"""Under a backlog: how long to wait for more free slots before the next lease."""
+LEASE_SPARE_MS = 10_000
+"""A lease outlasts its callback's timeout by so much."""
+
+
+@dataclass(slots=True)
+class _InHand:
+    """A version that is being called or settled here, and the newest lease of it."""
+
+    token: bytes
+
+
+class Consumer:
+    """One consumer over all buckets."""
+
+    def __init__(self, name: str, settings: Settings, outfit: Outfit, topics: TopicBook) -> None:
+        self._name = name
+        self._outfit = outfit
+        self._writer = outfit.writer
+        self._topics = topics
+        self._unit_s = settings.retry_unit_s
+        self._caller = Caller(settings.callback_deny, limit=settings.concurrency)
+        self._neighbours = Neighbours(settings.data_dir / "log")
+        self._free = settings.concurrency
+        self._most = settings.concurrency
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._to_look_at = {bucket.index for bucket in outfit.nodes.buckets}
+        self._has_news = asyncio.Event()
+        self._in_hand: dict[bytes, _InHand] = {}
+        self._per_topic: Counter[str] = Counter()
+        self._unknown: set[str] = set()
+        self._limits_told: dict[int, tuple[int, bytes]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._next_token = 1
+
+    async def run(self) -> None:
+        """Until cancelled; callbacks under way go on, see `drain`."""
+        bell = Bell(self._outfit.nodes.all, WORK, self._ring, self._has_room.wait)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(bell.listen())
+            tasks.create_task(self._look_forever())
+            tasks.create_task(self._lease_forever())
+
+    async def drain(self) -> None:
+        """Wait for the callbacks under way and what they settle."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+        await self._caller.close()
+
+    def _ring(self, bucket: Bucket | None) -> None:
+        if bucket is None:
+            self._to_look_at.update(range(len(self._outfit.nodes.buckets)))
+        elif self._free <= 0:
+            self._keep(asyncio.create_task(put_back(bucket, WORK)))
+        else:
+            self._to_look_at.add(bucket.index)
+        self._has_news.set()
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look_forever(self) -> None:
+        while True:
+            if self._topics.refresh():
+                self._unknown.clear()
+                self._ring(None)
+            self._neighbours.look()
+            await asyncio.sleep(LOOK_S)
+
+    async def _lease_forever(self) -> None:
+        while True:
+            await self._has_news.wait()
+            await self._has_room.wait()
+            self._has_news.clear()
+            looked_at, self._to_look_at = self._to_look_at, set()
+            for index in sorted(looked_at):
+                if self._free <= 0:
+                    self._to_look_at.add(index)
+                    continue
+                if await self._lease(self._outfit.nodes.buckets[index]):
+                    self._to_look_at.add(index)
+            if self._to_look_at:
+                self._has_news.set()
+                await self._gather_room()
+
+    async def _gather_room(self) -> None:
+        """One call that leases many costs little more than one that leases one."""
+        if self._free < self._most // 8 and self._free < LEASE_MOST:
+            await asyncio.sleep(GATHER_S)
+
+    async def _lease(self, bucket: Bucket) -> bool:
+        """Lease from one bucket what there is room for; whether more may be there."""
+        want = min(self._free, LEASE_MOST)
+        first = self._next_token
+        self._next_token += want
+        try:
+            await self._tell_limits(bucket)
+            leased = await self._outfit.store.lease(
+                bucket,
+                self._writer.name,
+                first,
+                want,
+                passed_over=self._passed_over(),
+                high=self._neighbours.high_of(bucket.name),
+            )
+        except NodeAway as error:
+            _log.debug("%s: %s", bucket.name, error.detail)
+            return False
+        return await self._take(bucket, leased, want)
+
+    async def _take(self, bucket: Bucket, leased: Leased, want: int) -> bool:
+        if leased.state == "EPOCH":
+            bucket.epoch = leased.epoch
+            return bool(leased.epoch)
+        if leased.state != "OK":
+            _log.info("%s hands out nothing now: %s", bucket.name, leased.state.lower())
+            return False
+        if leased.wait_ms >= 0:
+            self._come_back(bucket, leased.wait_ms / 1000)
+        await self._begin(bucket, leased)
+        return len(leased.jobs) >= want
+
+    def _come_back(self, bucket: Bucket, after_s: float) -> None:
+        asyncio.get_running_loop().call_later(after_s, self._ring, bucket)
+
+    async def _tell_limits(self, bucket: Bucket) -> None:
+        """The bucket must know which topics are held or limited before it hands anything out."""
+        told = (self._topics.revision, bucket.epoch)
+        if self._limits_told.get(bucket.index) == told:
+            return
+        limits = {topic.topic: limits_of(topic) for topic in self._topics.all()}
+        limited = {name: limit for name, limit in limits.items() if limit != (0, 0, 0.0)}
+        await self._outfit.store.limit(bucket, self._topics.revision, limited)
+        self._limits_told[bucket.index] = told
+
+    def _passed_over(self) -> list[str]:
+        """Topics that are unknown here, or have as many callbacks in flight as one may."""
+        share = self._most - self._most // 5
+        full = [topic for topic, count in self._per_topic.items() if count >= share]
+        return [*self._unknown, *full]
+
+    async def _begin(self, bucket: Bucket, leased: Leased) -> None:
+        returned: list[tuple[bytes, bytes]] = []
+        longer: list[tuple[bytes, bytes, int]] = []
+        begun: list[tuple[bytes, StoredJob, Topic]] = []
+        for token, job in leased.jobs:
+            in_hand = self._in_hand.get(job.version.key)
+            topic = self._topics.get(job.topic)
+            if in_hand is not None:
+                in_hand.token = token
+            elif topic is None or topic.callback is None:
+                self._unknown.add(job.topic)
+                returned.append((digest_of(job.topic, job.id), token))
+            else:
+                begun.append((token, job, topic))
+                needed_ms = int(timeout_of(topic, job) * 1000) + LEASE_SPARE_MS
+                if needed_ms > LEASE_MS:
+                    longer.append((digest_of(job.topic, job.id), token, leased.now_ms + needed_ms))
+        await self._adjust(bucket, returned, longer)
+        for token, job, topic in begun:
+            self._start(bucket, token, job, topic)
+
+    async def _adjust(
+        self,
+        bucket: Bucket,
+        returned: list[tuple[bytes, bytes]],
+        longer: list[tuple[bytes, bytes, int]],
+    ) -> None:
+        try:
+            if returned:
+                await self._outfit.store.give_back(bucket, returned)
+            if longer:
+                await self._outfit.store.extend(bucket, longer)
+        except NodeAway as error:
+            _log.warning("%s: leases not adjusted: %s", bucket.name, error.detail)
+
+    def _start(self, bucket: Bucket, token: bytes, job: StoredJob, topic: Topic) -> None:
+        in_hand = self._in_hand[job.version.key] = _InHand(token)
+        self._per_topic[job.topic] += 1
+        self._free -= 1
+        if self._free <= 0:
+            self._has_room.clear()
+        self._keep(asyncio.create_task(self._serve(bucket, job, topic, in_hand)))
+
+    async def _serve(self, bucket: Bucket, job: StoredJob, topic: Topic, in_hand: _InHand) -> None:
+        try:
+            try:
+                outcome = await make_attempt(self._caller, topic, job, self._unit_s, self._name)
+            finally:
+                self._release(job.topic)
+            await self._settle(bucket, job, outcome, in_hand)
+        except DqError as error:
+            _log.error("%s/%s: outcome not settled: %s", job.topic, job.id, error)
+        except Exception:
+            _log.exception("%s/%s: the attempt failed inside dq", job.topic, job.id)
+        finally:
+            del self._in_hand[job.version.key]
+
+    def _release(self, topic: str) -> None:
+        self._free += 1
+        self._has_room.set()
+        self._per_topic[topic] -= 1
+        if not self._per_topic[topic]:
+            del self._per_topic[topic]
+
+    async def _settle(
+        self, bucket: Bucket, job: StoredJob, outcome: Outcome, in_hand: _InHand
+    ) -> None:
+        """Until the outcome counts, or is somebody else's to say."""
+        while True:
+            token = in_hand.token
+            record = records.settle(
+                self._writer.next_stamp(), job, token, outcome.verdict, outcome.due_ms,
+                outcome.story,
+            )
+            try:
+                code = await self._writer.submit(bucket, record)
+            except DiskFull:
+                await self._wait_for_disk(bucket, job, token)
+                continue
+            if code is not Code.STALE or in_hand.token == token:
+                break
+        if code >= Code.REFUSED:
+            _log.info("%s/%s: outcome came too late: %s", job.topic, job.id, code.name)
+
+
+    async def _wait_for_disk(self, bucket: Bucket, job: StoredJob, token: bytes) -> None:
+        """The outcome can't be logged yet: keep the lease, or the job would be called again."""
+        lease = (digest_of(job.topic, job.id), token, clock.now_ms() + LEASE_MS)
+        await self._adjust(bucket, [], [lease])
+        await asyncio.sleep(1.0)
+
+
+def limits_of(topic: Topic) -> tuple[int, int, float]:
+    """What a bucket must know of a topic: held, concurrency or 0, rate a second or 0."""
+    is_held = not topic.enabled or topic.paused or topic.callback is None
+    return int(is_held), topic.concurrency or 0, topic.rate or 0.0
+
+
+async def run(ctx: Context) -> None:
+    """The child's work."""
+    outfit = await open_outfit(ctx, lazy=True, answer_within_ms=None)
+    topics = TopicBook(ctx.settings.data_dir / "topics.json", None)
+    topics.refresh()
+    consumer = Consumer(ctx.name, ctx.settings, outfit, topics)
+    ctx.ready()
+    await work_until_stopping(ctx, consumer.run())
+    began_ms = clock.mono_ms()
+    await consumer.drain()
+    _log.info("stopped after %.1f s", (clock.mono_ms() - began_ms) / 1000)
+    await outfit.close()

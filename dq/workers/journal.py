@@ -1,0 +1,106 @@
+"""dq-journal: remembers. It ships the writers' logs into SQL and into the files for people, takes
+over from writers that died, and mails about jobs that died.
+
+The four run side by side: SQL or SMTP being away holds up nothing but themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from redis.exceptions import RedisError
+
+from dq.core.errors import DatabaseAway
+from dq.core.settings import Settings
+from dq.db.database import Database
+from dq.db.journal_store import JournalStore
+from dq.db.migrate import migrate
+from dq.db.repository import Repository
+from dq.db.topic_book import TopicBook
+from dq.delivery.dead_mail import DeadMail
+from dq.delivery.mail import Mailer
+from dq.journal.files import DayFiles
+from dq.journal.heir import Heir
+from dq.journal.shipper import Shipper
+from dq.queue.nodes import Nodes
+from dq.queue.records import digest_of
+from dq.workers.base import Context
+from dq.workers.outfit import open_outfit, work_until_stopping
+
+_log = logging.getLogger(__name__)
+
+MIGRATE_AGAIN_S = 1.0
+
+
+async def run(ctx: Context) -> None:
+    """The child's work."""
+    settings = ctx.settings
+    root = settings.data_dir / "log"
+    outfit = await open_outfit(ctx, lazy=True, answer_within_ms=None)
+    database = Database(settings.database_url)
+    store = JournalStore(database, digest_of)
+    files = DayFiles(settings.log_dir, settings.data_dir / "told.json")
+    names = {bucket.name for bucket in outfit.nodes.buckets}
+    nodes = outfit.nodes
+
+    async def retire(writer: bytes) -> None:
+        await forget_writer(nodes, writer)
+
+    shipper = Shipper(root, store, files, names, retire)
+    heir = Heir(outfit.nodes, outfit.store, outfit.writer, root)
+    mail = _dead_mail(settings, database, store, shipper.has_deaths)
+    ctx.ready()
+
+    async def remember() -> None:
+        await _migrate(settings.database_url)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(shipper.run_sql())
+            tasks.create_task(mail.run())
+
+    await work_until_stopping(ctx, heir.run(), shipper.run_files(), remember())
+    await outfit.close()
+    await _last_words(shipper)
+    await database.close()
+
+
+async def _last_words(shipper: Shipper) -> None:
+    """All others have stopped before: bring everything up to date once more."""
+    while shipper.tell():
+        continue
+    try:
+        while await shipper.ship():
+            continue
+    except DatabaseAway as error:
+        _log.warning("SQL is away, it catches up after the next start: %s", error.detail)
+
+
+async def _migrate(url: str) -> None:
+    is_told = False
+    while True:
+        try:
+            await asyncio.to_thread(migrate, url)
+        except DatabaseAway as error:
+            if not is_told:
+                is_told = True
+                _log.error("SQL is away; jobs go on, the journal waits: %s", error.detail)
+            await asyncio.sleep(MIGRATE_AGAIN_S)
+        else:
+            return
+
+
+def _dead_mail(
+    settings: Settings, database: Database, store: JournalStore, has_deaths: asyncio.Event
+) -> DeadMail:
+    topics = TopicBook(settings.data_dir / "topics.json", None)
+    mailer = Mailer(settings.smtp_url, settings.mail_from) if settings.smtp_url else None
+    return DeadMail(store, Repository(database), topics, mailer, has_deaths)
+
+
+async def forget_writer(nodes: Nodes, writer: bytes) -> None:
+    """The log of a dead writer goes; its positions in the buckets with it."""
+    for bucket in nodes.buckets:
+        try:
+            await bucket.node.client.hdel(bucket.keys[0], b"h" + writer, b"o" + writer)
+        except (RedisError, OSError) as error:
+            _log.debug("%s keeps the position of %s: %s", bucket.name, writer.hex(), error)

@@ -1,0 +1,116 @@
+"""dq-server: takes the producers' calls.
+
+Each push is in this process's log and on the disk, and in Redis, before it is answered. It reads
+topics from memory; SQL is asked only for what is finished and when topics are changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from aiohttp import web
+
+from dq.api.app import make_app, make_runner
+from dq.api.deps import Api
+from dq.core.errors import DatabaseAway, NodeAway
+from dq.db.database import Database
+from dq.db.journal_store import JournalStore
+from dq.db.repository import Repository
+from dq.db.topic_book import TopicBook
+from dq.journal.reader import Reader
+from dq.log.neighbours import Neighbours
+from dq.queue.nodes import Nodes
+from dq.queue.records import digest_of
+from dq.queue.schedule import Schedule
+from dq.queue.store import read_position
+from dq.workers.base import Context
+from dq.workers.outfit import open_outfit, work_until_stopping
+
+LOOK_S = 0.5
+READY_S = 1.0
+
+
+class Readiness:
+    """Whether jobs can be taken and delivered here, looked at once a second."""
+
+    def __init__(self, nodes: Nodes, topics: TopicBook, database: Database, root: Path) -> None:
+        self._nodes = nodes
+        self._topics = topics
+        self._database = database
+        self._neighbours = Neighbours(root)
+        self._parts: dict[str, str] = {"nodes": "not asked yet"}
+
+    def parts(self) -> Mapping[str, str]:
+        """Each part's state, "ok" or what is missing in words."""
+        return self._parts
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self._parts = {
+                "nodes": await self._nodes_state(),
+                "consumers": self._consumers_state(),
+                "database": await self._database_state(),
+            }
+            await asyncio.sleep(READY_S)
+
+    async def _nodes_state(self) -> str:
+        trouble = []
+        for node in self._nodes.all:
+            for bucket in node.buckets[:1]:
+                try:
+                    epoch, state, _ = await read_position(bucket, b"")
+                except NodeAway as error:
+                    trouble.append(error.detail)
+                    continue
+                if not epoch or state != "ready":
+                    trouble.append(f"{node.name} is being restored")
+        return "; ".join(trouble) if len(trouble) >= len(self._nodes.all) else "ok"
+
+    def _consumers_state(self) -> str:
+        everyone = self._neighbours.look()
+        consumers = [one for one in everyone if one.head.process.startswith("dq-consumer")]
+        return "ok" if any(one.is_alive() for one in consumers) else "unknown"
+
+    async def _database_state(self) -> str:
+        """SQL being away stops no job: it is told, but dq is ready."""
+        try:
+            await self._database.check()
+        except DatabaseAway:
+            return "unknown"
+        return "ok"
+
+
+async def run(ctx: Context) -> None:
+    """The child's work."""
+    settings = ctx.settings
+    root = settings.data_dir / "log"
+    outfit = await open_outfit(ctx, lazy=settings.durability == "memory")
+    database = Database(settings.database_url)
+    topics = TopicBook(settings.data_dir / "topics.json", Repository(database))
+    schedule = Schedule(outfit.writer, outfit.nodes, lambda name: _is_limited(topics, name))
+    reader = Reader(root, JournalStore(database, digest_of))
+    readiness = Readiness(outfit.nodes, topics, database, root)
+    runner = make_runner(make_app(Api(settings, schedule, topics, reader, readiness.parts)))
+    await runner.setup()
+    await web.SockSite(runner, ctx.sockets["api"], backlog=1024).start()
+    ctx.ready()
+    await work_until_stopping(ctx, readiness.run(), _follow_topics(topics))
+    await runner.cleanup()
+    await outfit.close()
+    await database.close()
+
+
+def _is_limited(topics: TopicBook, name: str) -> bool:
+    topic = topics.get(name)
+    return topic is not None and (topic.concurrency is not None or topic.rate is not None)
+
+
+async def _follow_topics(topics: TopicBook) -> None:
+    while True:
+        topics.refresh()
+        await asyncio.sleep(LOOK_S)
+
+

@@ -1,0 +1,71 @@
+"""Signals as a list of numbers that the master reads when it is ready to.
+
+A handler that does work runs in the middle of anything. So these do nothing: the interpreter
+itself writes each number into a pipe, and the master's loop sleeps on that pipe.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+_Handler = Callable[[int, FrameType | None], Any] | int | None
+
+
+def _do_nothing(_: int, __: FrameType | None) -> None:
+    """The number is in the pipe already."""
+
+
+class SignalQueue:
+    """Takes over `numbers` until `close`."""
+
+    def __init__(self, numbers: list[signal.Signals]) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._before: dict[signal.Signals, _Handler] = {
+            number: signal.signal(number, _do_nothing) for number in numbers
+        }
+
+    def wait(self, timeout_s: float) -> list[int]:
+        """The signals that came, in order; empty after `timeout_s`."""
+        ready, _, _ = select.select([self._read], [], [], timeout_s)
+        return list(os.read(self._read, 4096)) if ready else []
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._read)
+        os.close(self._write)
+
+    def fork(self) -> int:
+        """os.fork; in the child signals mean what they usually mean, from its first moment."""
+        with _held_back():
+            pid = os.fork()
+            if pid == 0:
+                self._leave_to_parent()
+        return pid
+
+    def _leave_to_parent(self) -> None:
+        signal.set_wakeup_fd(-1)
+        for number in self._before:
+            signal.signal(number, signal.SIG_DFL)
+        os.close(self._read)
+        os.close(self._write)
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Signals wait, so that none reaches a child that still has its parent's pipe."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,74 @@
+"""dq-timer: makes due jobs ready, at their time and not before.
+
+It sleeps exactly until the next due time that `forward` answered, and is woken when a push brings
+an earlier one. Several timers on one bucket do no harm: the script moves each job once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from dq.core.errors import NodeAway
+from dq.queue.bell import WAKE, Bell
+from dq.queue.nodes import Bucket, Nodes
+from dq.queue.store import FORWARD_MOST, Store
+from dq.workers.base import Context
+from dq.workers.outfit import open_nodes, work_until_stopping
+
+_log = logging.getLogger(__name__)
+
+LONGEST_SLEEP_S = 1.0
+
+
+class Timer:
+    """One timer over all buckets."""
+
+    def __init__(self, nodes: Nodes, store: Store) -> None:
+        self._nodes = nodes
+        self._store = store
+        self._woken = {bucket.index: asyncio.Event() for bucket in nodes.buckets}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        bell = Bell(self._nodes.all, WAKE, self._ring)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(bell.listen())
+            for bucket in self._nodes.buckets:
+                tasks.create_task(self._serve(bucket))
+
+    def _ring(self, bucket: Bucket | None) -> None:
+        if bucket is not None:
+            self._woken[bucket.index].set()
+
+    async def _serve(self, bucket: Bucket) -> None:
+        woken = self._woken[bucket.index]
+        while True:
+            woken.clear()
+            sleep_s = await self.tick(bucket)
+            if sleep_s <= 0:
+                continue
+            try:
+                async with asyncio.timeout(sleep_s):
+                    await woken.wait()
+            except TimeoutError:
+                continue
+
+    async def tick(self, bucket: Bucket, now_ms: int | None = None) -> float:
+        """One pass over a bucket; the seconds to sleep until the next."""
+        try:
+            moved, next_ms = await self._store.forward(bucket, now_ms)
+        except NodeAway as error:
+            _log.debug("%s: %s", bucket.name, error.detail)
+            return 0.1
+        if moved >= FORWARD_MOST:
+            return 0
+        return LONGEST_SLEEP_S if next_ms < 0 else min(next_ms / 1000, LONGEST_SLEEP_S)
+
+
+async def run(ctx: Context) -> None:
+    """The child's work."""
+    nodes = await open_nodes(ctx.settings)
+    ctx.ready()
+    await work_until_stopping(ctx, Timer(nodes, Store()).run())
+    await nodes.close()

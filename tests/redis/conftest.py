@@ -1,0 +1,51 @@
+"""A bucket on a real Valkey, and a writer with a log, for the tests of the queue."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from dq.log.log import Log
+from dq.queue.nodes import Bucket, Nodes
+from dq.queue.store import Store
+from dq.queue.writer import Writer
+from tests.valkey import Valkey
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[Valkey]:
+    server = Valkey().start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def nodes(valkey: Valkey, tmp_path: Path) -> AsyncIterator[Nodes]:
+    valkey.client().flushall()
+    nodes = Nodes([valkey.url], 2)
+    await nodes.open(tmp_path / "nodes.json")
+    for bucket in nodes.buckets:
+        bucket.epoch, _ = await Store().found(bucket, b"epoch-1")
+    yield nodes
+    await nodes.close()
+
+
+@pytest.fixture
+def bucket(nodes: Nodes) -> Bucket:
+    return nodes.buckets[0]
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+async def writer(nodes: Nodes, store: Store, tmp_path: Path) -> AsyncIterator[Writer]:
+    log = Log(tmp_path / "log", "test", [bucket.name for bucket in nodes.buckets])
+    writer = Writer(log, store, nodes.buckets)
+    writer.start()
+    yield writer
+    await writer.close()
