@@ -222,13 +222,16 @@ async def _let_go(conn: AsyncConnection) -> None:
     try:
         await asyncio.wait_for(conn.close(), _LET_GO_S)
     except (TimeoutError, OSError, SQLAlchemyError):
-        await conn.invalidate()
+        if not conn.closed:
+            await conn.invalidate()
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.execute("PRAGMA journal_size_limit=67108864")
+    cursor.execute("PRAGMA wal_autocheckpoint=4000")
+    cursor.execute("PRAGMA cache_size=-16000")
     cursor.close()
 
 

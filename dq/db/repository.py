@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dq.core import clock
+from dq.core.errors import DatabaseAway
 from dq.core.topic import Topic, topic_to_doc
 from dq.db.database import Database
 from dq.db.tables import counters, settings, topics
@@ -29,6 +30,14 @@ class Repository:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    async def is_there(self) -> bool:
+        """Whether the schema has been made; False too while SQL is away."""
+        try:
+            await self.topics_revision()
+        except (DatabaseAway, sa.exc.DBAPIError):
+            return False
+        return True
 
     async def put_topic(self, topic: Topic) -> bool:
         """Register or replace a topic; True when it is new."""

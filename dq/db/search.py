@@ -106,7 +106,8 @@ def _candidates(wanted: Wanted, state: State, below: bytes) -> sa.Select[Any]:
     if wanted.topic is not None:
         query = query.where(job.topic == wanted.topic)
     if wanted.key is not None:
-        query = query.where(job.bkey == wanted.key)
+        # The second half lets SQLite use its index, which leaves out jobs without a key.
+        query = query.where(job.bkey == wanted.key, job.bkey != "")
     if wanted.from_ms is not None:
         query = query.where(job.version >= _first_version(wanted.from_ms))
     if wanted.to_ms is not None:

@@ -113,7 +113,7 @@ messages = sa.Table(
     sa.Index("ix_messages_job", "digest", "version"),
     sa.Index("ix_messages_state", "state", "version"),
     sa.Index("ix_messages_topic", "topic", "state", "version"),
-    sa.Index("ix_messages_key", "bkey", "version"),
+    sa.Index("ix_messages_key", "bkey", "version", sqlite_where=sa.text("bkey <> ''")),
 )
 """One row a push. `stub`: only a change of it was seen so far, its body is still in some log."""
 

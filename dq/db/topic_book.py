@@ -49,7 +49,7 @@ class TopicBook:
 
     @property
     def revision(self) -> int:
-        """Which state of the topics this is; grows with every change, 0 when there never was one."""
+        """Grows with every change of a topic that is known here; 0 when there never was one."""
         return self._revision or 0
 
     def get(self, name: str) -> Topic | None:

@@ -78,11 +78,13 @@ class Upsert(Generic[Row]):
         `packet_bytes` is the most that one statement may hold.
         """
         most = packet_bytes - _STATEMENT_BYTES
-        reason = f"larger than what the server takes at once, {packet_bytes} bytes"
-        rejected = [Rejected(row, reason) for row in rows if self._size(row) > most]
-        fitting = [row for row in rows if self._size(row) <= most] if rejected else rows
-        for chunk in chunks(fitting, self._size, min(CHUNK_BYTES, most)):
-            rejected += await self._insert(conn, chunk)
+        rejected: list[Rejected] = []
+        for chunk, size in chunks(rows, self._size, min(CHUNK_BYTES, most)):
+            if size > most:
+                reason = f"larger than what the server takes at once, {packet_bytes} bytes"
+                rejected += [Rejected(row, reason) for row in chunk]
+            else:
+                rejected += await self._insert(conn, chunk)
         return rejected
 
     async def _insert(self, conn: AsyncConnection, rows: Sequence[Row]) -> list[Rejected]:
@@ -120,20 +122,21 @@ class Upsert(Generic[Row]):
 
 
 def chunks(
-    rows: Iterable[Row], size: Callable[[Row], int], chunk_bytes: int
-) -> Iterator[list[Row]]:
-    """The rows in order, in pieces of up to CHUNK_ROWS and `chunk_bytes`, or of a single row."""
+    rows: Iterable[Row], size_of: Callable[[Row], int], chunk_bytes: int
+) -> Iterator[tuple[list[Row], int]]:
+    """The rows in order, in pieces of up to CHUNK_ROWS and `chunk_bytes`, or of one larger row;
+    with each piece its bytes."""
     chunk: list[Row] = []
-    room = chunk_bytes
+    taken = 0
     for row in rows:
-        need = size(row)
-        if chunk and (len(chunk) == CHUNK_ROWS or need > room):
-            yield chunk
-            chunk, room = [], chunk_bytes
+        size = size_of(row)
+        if chunk and (len(chunk) == CHUNK_ROWS or taken + size > chunk_bytes):
+            yield chunk, taken
+            chunk, taken = [], 0
         chunk.append(row)
-        room -= need
+        taken += size
     if chunk:
-        yield chunk
+        yield chunk, taken
 
 
 def push_upsert() -> Upsert[MessageRow]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from dq import __version__
 from dq.core import clock
@@ -33,7 +34,7 @@ class Outcome:
 
     verdict: records.Verdict
     due_ms: int
-    story: list[object]
+    story: list[Any]
 
 
 @lru_cache(maxsize=4096)

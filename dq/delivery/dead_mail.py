@@ -74,7 +74,7 @@ class DeadMail:
         if not deaths:
             return False
         self._topics.refresh()
-        pairs = ((self._addresses(death.topic), _death(death)) for death in deaths)
+        pairs = ((_death(death), self._addresses(death.topic)) for death in deaths)
         for addresses, group in alarms.group_by_addresses(pairs).items():
             await self._tell(told, addresses, group)
         await self._repository.put_setting(TOLD, deaths[-1].no)
@@ -113,5 +113,3 @@ def _death(row: rows.Death) -> alarms.Death:
         reply=row.reply,
         url=row.url,
     )
-
-

@@ -74,14 +74,22 @@ class Lines(msgspec.Struct, frozen=True):
 class Wanted(Protocol):
     """What a search asks for; None leaves it open. `from_ms` <= time of the push < `to_ms`."""
 
-    topic: str | None
-    state: str | None
-    key: str | None
-    q: str | None
-    from_ms: int | None
-    to_ms: int | None
-    limit: int
-    cursor: str | None
+    @property
+    def topic(self) -> str | None: ...
+    @property
+    def state(self) -> str | None: ...
+    @property
+    def key(self) -> str | None: ...
+    @property
+    def q(self) -> str | None: ...
+    @property
+    def from_ms(self) -> int | None: ...
+    @property
+    def to_ms(self) -> int | None: ...
+    @property
+    def limit(self) -> int: ...
+    @property
+    def cursor(self) -> str | None: ...
 
 
 class Reader:

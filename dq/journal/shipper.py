@@ -63,13 +63,18 @@ class Shipper:
             else:
                 await asyncio.sleep(0)
 
-    async def run_sql(self) -> None:
-        """Until cancelled."""
+    async def run_sql(self, prepare: Callable[[], Awaitable[None]]) -> None:
+        """Until cancelled. `prepare` makes the schema, at first and whenever SQL was away."""
+        is_prepared = False
         while True:
             try:
+                if not is_prepared:
+                    await prepare()
+                    is_prepared = True
                 is_busy = await self.ship()
             except DatabaseAway as error:
                 self._tell_away(error)
+                is_prepared = False
                 await asyncio.sleep(AWAY_PAUSE_S)
                 continue
             self._tell_back()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Literal
+from typing import Any, Literal
 from zlib import crc32
 
 import msgspec
@@ -99,7 +99,7 @@ class Schedule:
                 self._writer.observe(found[1].version.stamp)
         raise NodeAway(f"{job.topic}/{job.id} is being replaced all the time")
 
-    def _record(self, job: NewJob) -> list[object]:
+    def _record(self, job: NewJob) -> list[Any]:
         return records.push(
             self._writer.next_stamp(),
             topic=job.topic,

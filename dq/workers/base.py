@@ -113,9 +113,7 @@ async def _beat(heartbeat: Heartbeat) -> None:
         await asyncio.sleep(BEAT_S)
 
 
-def _watch_master(
-    lifeline: int, loop: asyncio.AbstractEventLoop, stopping: asyncio.Event
-) -> None:
+def _watch_master(lifeline: int, loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
     """Runs in a thread, because a hung loop would not notice."""
     os.read(lifeline, 1)  # nobody writes: it returns when the master is gone
     with contextlib.suppress(RuntimeError):  # the loop is closed: this worker is leaving anyway

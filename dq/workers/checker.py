@@ -35,6 +35,7 @@ class Checker:
         self._nodes = nodes
         self._store = store
         self._away_since_ms: dict[str, float] = {}
+        self._looked_into: set[str] = set()
 
     async def watch(self, node: Node) -> None:
         """Until cancelled."""
@@ -61,8 +62,8 @@ class Checker:
             _log.info("%s was empty and has been begun", bucket.name)
 
     async def _check_memory_policy(self, node: Node) -> None:
-        if node.name in self._away_since_ms or not hasattr(self, "_policy_told"):
-            self._policy_told = True
+        if node.name not in self._looked_into or node.name in self._away_since_ms:
+            self._looked_into.add(node.name)
             policy = (await node.client.info("memory")).get("maxmemory_policy", "noeviction")
             if policy != "noeviction":
                 _log.error(
@@ -84,9 +85,11 @@ class Checker:
             _log.warning("node %s is back after %.1f s", node.name, seconds)
 
 
-async def follow_topics(topics: TopicBook) -> None:
+async def follow_topics(topics: TopicBook, repository: Repository) -> None:
     """Bring in what other hosts changed. Until cancelled."""
     away_since_ms: float | None = None
+    while not await repository.is_there():
+        await asyncio.sleep(EACH_S)  # dq-journal makes the schema, and tells if it can't
     while True:
         try:
             await topics.sync()
@@ -103,10 +106,12 @@ async def run(ctx: Context) -> None:
     """The child's work."""
     nodes = await open_nodes(ctx.settings)
     database = Database(ctx.settings.database_url)
-    topics = TopicBook(ctx.settings.data_dir / "topics.json", Repository(database))
+    await database.open()
+    repository = Repository(database)
+    topics = TopicBook(ctx.settings.data_dir / "topics.json", repository)
     checker = Checker(nodes, Store())
     ctx.ready()
     watches = (checker.watch(node) for node in nodes.all)
-    await work_until_stopping(ctx, follow_topics(topics), *watches)
+    await work_until_stopping(ctx, follow_topics(topics, repository), *watches)
     await nodes.close()
     await database.close()

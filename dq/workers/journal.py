@@ -30,8 +30,6 @@ from dq.workers.outfit import open_outfit, work_until_stopping
 
 _log = logging.getLogger(__name__)
 
-MIGRATE_AGAIN_S = 1.0
-
 
 async def run(ctx: Context) -> None:
     """The child's work."""
@@ -52,13 +50,13 @@ async def run(ctx: Context) -> None:
     mail = _dead_mail(settings, database, store, shipper.has_deaths)
     ctx.ready()
 
-    async def remember() -> None:
-        await _migrate(settings.database_url)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(shipper.run_sql())
-            tasks.create_task(mail.run())
+    async def make_schema() -> None:
+        await asyncio.to_thread(migrate, settings.database_url)
 
-    await work_until_stopping(ctx, heir.run(), shipper.run_files(), remember())
+    await database.open()
+    await work_until_stopping(
+        ctx, heir.run(), shipper.run_files(), shipper.run_sql(make_schema), mail.run()
+    )
     await outfit.close()
     await _last_words(shipper)
     await database.close()
@@ -73,20 +71,6 @@ async def _last_words(shipper: Shipper) -> None:
             continue
     except DatabaseAway as error:
         _log.warning("SQL is away, it catches up after the next start: %s", error.detail)
-
-
-async def _migrate(url: str) -> None:
-    is_told = False
-    while True:
-        try:
-            await asyncio.to_thread(migrate, url)
-        except DatabaseAway as error:
-            if not is_told:
-                is_told = True
-                _log.error("SQL is away; jobs go on, the journal waits: %s", error.detail)
-            await asyncio.sleep(MIGRATE_AGAIN_S)
-        else:
-            return
 
 
 def _dead_mail(

@@ -1,10 +1,10 @@
 """dq-master: forks the workers, watches them, replaces them, ends them.
 
-One loop, one verb a method: reap, murder, manage; a signal is a number that the loop reads when
-it comes round. What should be is derived anew in each round from the settings, the generation
-and who lives, so signals may come in any order. It must never import asyncio, Redis or SQL: it
-forks, and roles are imported in the child. Its invariant: at most one master on a data folder,
-and nothing of it survives it by more than 2 s.
+One loop, one verb a method; a signal is a number that the loop reads when it comes round. What
+should be is derived anew in each round from the settings, the generation and who lives, so
+signals may come in any order. It must never import asyncio, Redis or SQL: it forks, and roles
+are imported in the child. Its invariant: at most one master on a data folder, and nothing of it
+outlives it by more than 2 s.
 """
 
 from __future__ import annotations
@@ -13,14 +13,9 @@ import dataclasses
 import gc
 import logging
 import os
-import signal
-import socket
-import sys
-import traceback
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from setproctitle import setproctitle
 
@@ -28,38 +23,23 @@ from dq import __version__
 from dq.core.clock import mono_ms, now_ms
 from dq.core.errors import DqError
 from dq.core.settings import Settings, SettingsError
+from dq.workers.child import become
 from dq.workers.errlog import log_errors_to
-from dq.workers.errors import BOOT_ERROR, CRASHED, StartRefused
+from dq.workers.errors import BOOT_ERROR, StartRefused
 from dq.workers.lock import DataLock
+from dq.workers.process import Limits, Post, Process, died_of
 from dq.workers.roles import CONSUMER, ROLES, Role
 from dq.workers.signals import SignalQueue
-from dq.workers.sockets import address_of, listen, wanted_addresses
-from dq.workers.status import clear_status, write_status
+from dq.workers.sockets import Listeners
+from dq.workers.status import StatusFile
 from dq.workers.valkey import Valkey
-from dq.workers.worker import Post, Worker, died_of
+from dq.workers.worker import Worker
 
 NAME = "dq-master"
-_SIGNALS = "HUP INT TERM USR2 TTIN TTOU CHLD"
 
 Announce = Callable[[Settings, Mapping[str, str]], None]
 
 log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Limits:
-    """How long the master waits for things, in seconds."""
-
-    idle_s: float = 1.0
-    busy_s: float = 0.05  # between rounds while something is starting or leaving
-    silence_s: float = 30.0
-    last_words_s: float = 1.0  # between ABRT, which tells where it hangs, and KILL
-    hurry_s: float = 5.0
-    slow_start_s: float = 10.0
-
-
-def announce_nothing(_: Settings, __: Mapping[str, str]) -> None:
-    """The default: whoever started the master says nothing."""
 
 
 class Master:
@@ -74,7 +54,7 @@ class Master:
         load: Callable[[], Settings],
         *,
         roles: Mapping[str, Role] = ROLES,
-        announce: Announce = announce_nothing,
+        announce: Announce | None = None,
         limits: Limits | None = None,
     ) -> None:
         self._load = load
@@ -82,10 +62,9 @@ class Master:
         self._announce = announce
         self._limits = limits or Limits()
         self._workers: dict[int, Worker] = {}
-        self._posts: defaultdict[str, Post] = defaultdict(Post)
-        self._sockets: dict[str, socket.socket] = {}
-        self._bound: dict[str, tuple[str, int]] = {}
         self._valkey: Valkey | None = None
+        self._posts: defaultdict[str, Post] = defaultdict(Post)
+        self._listeners = Listeners()
         self._generation = 1
         self._added_consumers = 0
         self._reloads = 0
@@ -95,69 +74,75 @@ class Master:
         self._is_hurried = False
         self._refusal: StartRefused | None = None
         self._started_ms = now_ms()
-        self._began_ms = self._last_round_ms = self._watched_since_ms = mono_ms()
-        self._status: dict[str, object] = {}
+        self._told_start_ms = self._round_ms = self._watched_since_ms = mono_ms()
 
     def run(self) -> None:
         """Live until asked to stop and all workers have left.
 
-        Raises SettingsError, and StartRefused when dq can't start here; the text says why.
+        Raises SettingsError and StartRefused when dq can't start here; the text says why.
         """
         settings = self._load()
         _make_folders(settings)
         log_errors_to(settings.log_dir, NAME)
-        self._lock = DataLock(settings.data_dir)
-        self._lock.take()
-        self._signals = SignalQueue([signal.Signals[f"SIG{name}"] for name in _SIGNALS.split()])
-        self._lifeline = os.pipe()
+        lock = DataLock(settings.data_dir)
+        lock.take()
         setproctitle(NAME)
+        self._signals = SignalQueue()
+        self._lifeline = os.pipe()
+        self._status = StatusFile(settings.data_dir)
         try:
-            self._bind(settings)
-            self._settings = self._with_valkey(self._with_ports(settings))
+            self._listeners.bind(settings)
+            self._settings = self._effective(settings)
             gc.freeze()
             while not self._is_over():
                 self._round()
+            self._status.clear()
         finally:
-            self._close(settings.data_dir)
+            self._listeners.close()
+            self._signals.close()
+            lock.give_back()
         if self._refusal:
             raise self._refusal
 
-    # --- the loop
-
     def _round(self) -> None:
-        for number in self._signals.wait(self._pause_s()):
-            getattr(self, f"_on_{signal.Signals(number).name.lower()}")()
+        is_quiet = self._is_complete() and not self._is_stopping
+        for name in self._signals.wait(self._limits.idle_s if is_quiet else self._limits.busy_s):
+            getattr(self, f"_on_{name}")()
         self._reap()
         self._murder()
         if self._is_stopping:
             self._leave()
         elif self._tend_valkey():
             self._manage()
-        if not self._is_up and not self._is_stopping:
             self._watch_start()
-        self._tell_status()
-
-    def _pause_s(self) -> float:
-        return self._limits.idle_s if self._is_complete() else self._limits.busy_s
+        self._status.tell(self._describe())
 
     def _is_over(self) -> bool:
-        return self._is_stopping and not self._workers and not (self._valkey and self._valkey.pid)
+        return self._is_stopping and not any(True for _ in self._processes())
+
+    def _processes(self) -> Iterator[Process]:
+        yield from self._workers.values()
+        if self._valkey and self._valkey.pid:
+            yield self._valkey
+
+    # --- signals
 
     def _on_sigchld(self) -> None:
-        """Each round reaps."""
+        """Every round reaps."""
 
     def _on_sigterm(self) -> None:
-        if self._is_stopping:
-            self._hurry()
-        else:
-            self._begin_stop()
+        self._is_hurried = self._is_stopping
+        self._begin_stop()
 
     def _on_sigint(self) -> None:
         self._on_sigterm()
 
     def _on_sigusr2(self) -> None:
+        self._begin_stop()
+
+    def _on_sighup(self) -> None:
         if not self._is_stopping:
-            self._begin_stop()
+            self._reload()
 
     def _on_sigttin(self) -> None:
         self._added_consumers += 1
@@ -166,11 +151,7 @@ class Master:
         if any(self._wanted(role) > 1 for role in self._roles if role.title == CONSUMER):
             self._added_consumers -= 1
 
-    def _on_sighup(self) -> None:
-        if not self._is_stopping:
-            self._reload()
-
-    # --- reap: bury who died, and remember it under the name
+    # --- who died: bury it, and remember it under its name
 
     def _reap(self) -> None:
         while True:
@@ -189,56 +170,49 @@ class Master:
     def _bury(self, worker: Worker, code: int) -> None:
         last_words = worker.read_last_words()
         worker.close()
-        if worker.is_leaving:
-            if code != 0:
-                log.warning("%s (pid %d) %s", worker.name, worker.pid, died_of(code))
-            return
-        if code == BOOT_ERROR:
+        if code == BOOT_ERROR and not worker.is_leaving:
             reason = f"{worker.name} could not start: {last_words}"
             if not self._is_up:
                 self._refuse(reason)
                 return
             self._reload_error = self._reload_error or reason
-        pause_s = self._posts[worker.name].note_death(worker.lived_s())
-        log.error(
-            "%s (pid %d) %s; it is replaced in %.1f s",
-            worker.name,
-            worker.pid,
-            died_of(code),
-            pause_s,
-            extra={"stack": last_words},
-        )
+        self._tell_death(worker, worker.pid, died_of(code), last_words)
 
     def _bury_valkey(self, valkey: Valkey, code: int) -> None:
-        pid, was_leaving = valkey.pid, valkey.is_leaving
-        outcome = valkey.left(code)
-        if was_leaving:
+        pid = valkey.pid
+        said = valkey.left(code)
+        if said and not self._is_up and not valkey.is_leaving:
+            self._refuse(f"the embedded Valkey could not start: {said}")
             return
-        pause_s = self._posts[valkey.name].note_death(valkey.lived_s())
-        how = f"{died_of(code)}{': ' + outcome.reason if outcome.reason else ''}"
-        if not self._is_up and code > 0 and not outcome.may_start_again:
-            self._refuse(f"the embedded Valkey can't start; it {how}")
-            return
-        log.error("%s (pid %d) %s; it starts again in %.1f s", valkey.name, pid, how, pause_s)
+        self._tell_death(valkey, pid, f"{died_of(code)}{said and ': '}{said}")
 
-    # --- murder: end who hangs, or does not leave
+    def _tell_death(self, process: Process, pid: int, how: str, stack: str = "") -> None:
+        if process.is_leaving:
+            if not how.endswith(" 0"):
+                log.warning("%s (pid %d) %s", process.name, pid, how, extra={"stack": stack})
+            return
+        pause_s = self._posts[process.name].note_death(process.lived_s())
+        text = "%s (pid %d) %s; it is replaced in %.1f s"
+        log.error(text, process.name, pid, how, pause_s, extra={"stack": stack})
+
+    # --- who hangs, or does not leave
 
     def _murder(self) -> None:
         now = mono_ms()
-        if now - self._last_round_ms > 5000:  # we were stopped, and perhaps the workers with us
+        if now - self._round_ms > self._limits.own_sleep_s * 1000:
             self._watched_since_ms = now
-        self._last_round_ms = now
+        self._round_ms = now
         for worker in self._workers.values():
             silent_s = worker.silent_s(self._watched_since_ms)
             if silent_s > self._limits.silence_s and not worker.is_condemned:
                 log.error("%s (pid %d) hangs for %.0f s", worker.name, worker.pid, silent_s)
                 worker.condemn(self._limits.last_words_s)
-        for process in (*self._workers.values(), *([self._valkey] if self._valkey else [])):
-            if process.pid and process.kill_at_ms is not None and now >= process.kill_at_ms:
-                log.warning("%s (pid %d) did not leave and is killed", process.name, process.pid)
+        for process in self._processes():
+            if process.kill_at_ms is not None and now >= process.kill_at_ms:
+                log.warning("%s (pid %d) does not leave: killed", process.name, process.pid)
                 process.kill()
 
-    # --- manage: make what is equal to what should be
+    # --- what is becomes what should be
 
     def _wanted(self, role: Role) -> int:
         added = self._added_consumers if role.title == CONSUMER else 0
@@ -248,8 +222,8 @@ class Master:
         for role in self._roles:
             for index in range(self._wanted(role)):
                 self._fill(role, index)
-        for worker in list(self._workers.values()):
-            if not worker.is_leaving and self._is_spare(worker):
+        for worker in self._workers.values():
+            if self._is_spare(worker):
                 worker.ask_to_leave()
 
     def _fill(self, role: Role, index: int) -> None:
@@ -259,34 +233,27 @@ class Master:
             return
         if there and not role.overlaps:
             for worker in there:
-                if not worker.is_leaving:
-                    worker.ask_to_leave()
+                worker.ask_to_leave()
         elif self._posts[name].may_start():
             self._spawn(role, index)
 
     def _is_spare(self, worker: Worker) -> bool:
+        """No longer wanted, or its successor has started: replace before you remove."""
         if worker.index >= self._wanted(worker.role):
             return True
-        return worker.generation < self._generation and self._has_successor(worker)
-
-    def _has_successor(self, worker: Worker) -> bool:
-        return any(
-            other.name == worker.name
-            and other.generation == self._generation
-            and other.state == "running"
+        return worker.generation < self._generation and any(
+            other.name == worker.name and other.generation == self._generation and other.is_running
             for other in self._workers.values()
         )
 
     def _is_complete(self) -> bool:
-        """Every post is filled by a worker of this generation that has started, and no other."""
+        """Every post is filled by a worker of this generation that runs, and nobody else is."""
         wanted = sum(self._wanted(role) for role in self._roles)
         return (
             len(self._workers) == wanted
-            and all(
-                worker.state == "running" and worker.generation == self._generation
-                for worker in self._workers.values()
-            )
-            and (self._valkey is None or self._valkey.state == "running")
+            and all(worker.generation == self._generation for worker in self._workers.values())
+            and all(process.state == "running" for process in self._processes())
+            and (self._valkey is None or self._valkey.is_running)
         )
 
     def _spawn(self, role: Role, index: int) -> None:
@@ -299,70 +266,55 @@ class Master:
             log.error("can't fork %s: %s; again in %.1f s", worker.name, error, pause_s)
             return
         if worker.pid == 0:
-            self._become(worker)
-        self._workers[worker.pid] = worker
-
-    def _become(self, worker: Worker) -> NoReturn:
-        """The child, which never returns into the master's code."""
-        code = BOOT_ERROR
-        try:
-            os.close(self._lifeline[1])
             for sibling in self._workers.values():
                 sibling.close()
-            mine = {name: self._sockets.pop(name) for name in worker.role.sockets if name in
-                    self._sockets}
-            for foreign in self._sockets.values():
-                foreign.close()
-            from dq.workers.base import run_worker  # asyncio begins here
+            become(worker, self._settings, self._listeners, self._lifeline)
+        self._workers[worker.pid] = worker
 
-            code = run_worker(worker, self._settings, mine, self._lifeline[0])
-        except BaseException:
-            traceback.print_exc()
-            code = CRASHED if worker.heartbeat.is_ready else BOOT_ERROR
-        finally:
-            logging.shutdown()
-            sys.stderr.flush()
-            os._exit(code)
+    def _tend_valkey(self) -> bool:
+        """Keep it running; False until it answers for the first time: workers wait for that."""
+        if self._valkey is None:
+            return True
+        post = self._posts[self._valkey.name]
+        if not self._valkey.pid and post.may_start():
+            try:
+                self._valkey.start()
+            except OSError as error:
+                post.note_death(0)
+                log.error("the embedded Valkey can't start: %s", error)
+                if not self._is_up:
+                    self._refuse(f"the embedded Valkey can't start: {error}")
+        self._valkey.look()
+        return self._valkey.is_running or bool(self._workers)
 
-    # --- the embedded Valkey
+    # --- start, reload, stop
 
-    def _with_valkey(self, settings: Settings) -> Settings:
+    def _effective(self, settings: Settings) -> Settings:
+        """What workers get: the ports really taken, and the URL of the embedded Valkey."""
+        settings = self._listeners.with_ports(settings)
         if settings.redis_urls:
             return settings
         if self._valkey is None:
             self._valkey = Valkey(settings.data_dir, self._signals.fork)
         return dataclasses.replace(settings, redis_urls=(self._valkey.url,), embedded=True)
 
-    def _tend_valkey(self) -> bool:
-        """Keep it running; False until it answers for the first time: workers wait for that."""
-        if self._valkey is None:
-            return True
-        if not self._valkey.pid and self._posts[self._valkey.name].may_start():
-            try:
-                self._valkey.start()
-            except OSError as error:
-                self._posts[self._valkey.name].note_death(0)
-                if not self._is_up:
-                    self._refuse(f"the embedded Valkey can't start: {error}")
-                log.error("the embedded Valkey can't start: %s", error)
-        return self._valkey.is_ready() or bool(self._workers) or self._is_up
-
-    # --- start, reload, stop
-
     def _watch_start(self) -> None:
+        if self._is_up:
+            return
         if self._is_complete():
             self._is_up = True
-            self._announce(self._settings, self._addresses())
-        elif mono_ms() - self._began_ms > self._limits.slow_start_s * 1000:
-            self._began_ms = mono_ms()
-            late = [worker.name for worker in self._workers.values() if worker.state == "starting"]
-            log.warning("still starting: %s", ", ".join(late) or "Valkey, which loads its data")
+            if self._announce:
+                self._announce(self._settings, self._listeners.addresses())
+        elif mono_ms() - self._told_start_ms > self._limits.slow_start_s * 1000:
+            self._told_start_ms = mono_ms()
+            late = [process.name for process in self._processes() if not process.is_running]
+            log.warning("still starting: %s", ", ".join(late))
 
     def _refuse(self, reason: str) -> None:
-        """What can't start at first would not start later: end with the first reason."""
+        """What can't start at first would not start later: leave with the first reason."""
         self._refusal = self._refusal or StartRefused(reason)
+        self._is_hurried = True
         self._begin_stop()
-        self._hurry()
 
     def _reload(self) -> None:
         self._reloads += 1
@@ -370,111 +322,59 @@ class Master:
             settings = self._load()
             self._refuse_move(settings)
             _make_folders(settings)
-            self._bind(settings)
+            self._listeners.bind(settings)
         except DqError as error:
             self._reload_error = str(error)
             log.error("not reloaded, the workers stay as they are: %s", error)
             return
-        self._reload_error = ""
-        self._settings = self._with_valkey(self._with_ports(settings))
         log_errors_to(settings.log_dir, NAME)
+        self._settings = self._effective(settings)
+        self._reload_error = ""
         self._added_consumers = 0
         self._generation += 1
 
     def _refuse_move(self, settings: Settings) -> None:
         if settings.data_dir != self._settings.data_dir:
-            raise SettingsError("DQ_DATA_DIR can't change while dq runs; stop and start it")
+            raise SettingsError("DQ_DATA_DIR can't change while dq runs; stop it and start it")
         if bool(settings.redis_urls) == self._settings.embedded:
             raise SettingsError(
                 "DQ_REDIS_URLS can't go to or from the embedded Valkey while dq runs; "
-                "stop and start it"
+                "stop it and start it"
             )
-
-    def _bind(self, settings: Settings) -> None:
-        """Listen where `settings` say. A socket whose address stays is kept; all or none."""
-        wanted = wanted_addresses(settings)
-        new = {}
-        try:
-            for name, address in wanted.items():
-                if self._bound.get(name) != address:
-                    new[name] = listen(name, *address)
-        except StartRefused:
-            for listener in new.values():
-                listener.close()
-            raise
-        for name in self._sockets.keys() - (wanted.keys() - new.keys()):
-            self._sockets.pop(name).close()  # workers of before keep theirs until they leave
-        self._sockets.update(new)
-        self._bound = wanted
-
-    def _with_ports(self, settings: Settings) -> Settings:
-        ports = {name: sock.getsockname()[1] for name, sock in self._sockets.items()}
-        return dataclasses.replace(settings, api_port=ports["api"], admin_port=ports["admin"])
 
     def _begin_stop(self) -> None:
         self._is_stopping = True
-        for listener in self._sockets.values():  # from now on a client is refused, not left waiting
-            listener.close()
-        self._sockets.clear()
-
-    def _hurry(self) -> None:
-        self._is_hurried = True
+        self._listeners.close()  # from now on a client is refused, not left waiting
 
     def _leave(self) -> None:
-        """One stage after the other; at the second TERM all at once. Valkey is the last."""
+        """One stage after the other, all at once when hurried; Valkey is the last."""
         stage = min((worker.role.stage for worker in self._workers.values()), default=-1)
         for worker in self._workers.values():
-            if not worker.is_leaving and (worker.role.stage == stage or self._is_hurried):
+            if worker.role.stage == stage or self._is_hurried:
                 worker.ask_to_leave()
             if self._is_hurried:
                 worker.hurry(self._limits.hurry_s)
         if not self._workers and self._valkey and self._valkey.pid:
-            if not self._valkey.is_leaving:
-                self._valkey.ask_to_leave()
+            self._valkey.ask_to_leave()
 
-    def _close(self, data_dir: Path) -> None:
-        for listener in self._sockets.values():
-            listener.close()
-        self._signals.close()
-        for end in self._lifeline:
-            os.close(end)
-        if self._is_over():
-            clear_status(data_dir)
-        self._lock.give_back()
-
-    # --- status
-
-    def _addresses(self) -> dict[str, str]:
-        return {name: address_of(sock) for name, sock in self._sockets.items()}
-
-    def _state(self) -> str:
-        if self._is_stopping:
-            return "stopping"
-        return "running" if self._is_complete() else "starting"
-
-    def _tell_status(self) -> None:
-        people = [worker.as_status() for worker in self._workers.values()]
-        if self._valkey and self._valkey.pid:
-            people.append(self._valkey.as_status())
-        for entry in people:
-            entry["restarts"] = self._posts[str(entry["name"])].restarts
-        master = {"name": NAME, "pid": os.getpid(), "started_ms": self._started_ms, "restarts": 0}
-        status = {
+    def _describe(self) -> dict[str, Any]:
+        """What data/status.json says."""
+        state = "stopping" if self._is_stopping else "starting"
+        if self._is_complete() and not self._is_stopping:
+            state = "running"
+        me = {"name": NAME, "pid": os.getpid(), "started_ms": self._started_ms, "restarts": 0}
+        others = [
+            process.entry(self._posts[process.name].restarts) for process in self._processes()
+        ]
+        return {
             "version": __version__,
-            "state": self._state(),
-            "pid": os.getpid(),
+            "state": state,
             "generation": self._generation,
             "reloads": self._reloads,
             "reload_error": self._reload_error,
-            "addresses": self._addresses(),
-            "processes": [{**master, "state": self._state()}, *people],
+            "addresses": self._listeners.addresses(),
+            "processes": [{**me, "state": state}, *others],
         }
-        if status != self._status:
-            self._status = status
-            try:
-                write_status(self._settings.data_dir, status)
-            except OSError as error:  # a full disk: `dq status` is stale, the work goes on
-                log.warning("can't write the status: %s", error)
 
 
 def _make_folders(settings: Settings) -> None:

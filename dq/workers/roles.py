@@ -41,7 +41,7 @@ class Role:
         return f"dq-{self.title}-{index}" if self.numbered else f"dq-{self.title}"
 
 
-# Who takes work leaves first, who writes it down last; Valkey leaves after all of them.
+# Who takes work leaves first, who writes down what the others did last; Valkey after all of them.
 ROLES: dict[str, Role] = {
     role.title: role
     for role in (
@@ -69,6 +69,6 @@ ROLES: dict[str, Role] = {
             patience_s=_CONSUMER_PATIENCE_S,
         ),
         Role("redis-checker", "dq.workers.checker", stage=2),
-        Role("journal", "dq.workers.journal", stage=2, patience_s=60.0, overlaps=False),
+        Role("journal", "dq.workers.journal", stage=3, patience_s=60.0, overlaps=False),
     )
 }

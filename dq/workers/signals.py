@@ -1,4 +1,4 @@
-"""Signals as a list of numbers that the master reads when it is ready to.
+"""Signals as a list that the master reads when it comes round.
 
 A handler that does work runs in the middle of anything. So these do nothing: the interpreter
 itself writes each number into a pipe, and the master's loop sleeps on that pipe.
@@ -14,6 +14,16 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+_NUMBERS = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGUSR2,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+    signal.SIGCHLD,
+)
+
 _Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
@@ -22,21 +32,22 @@ def _do_nothing(_: int, __: FrameType | None) -> None:
 
 
 class SignalQueue:
-    """Takes over `numbers` until `close`."""
+    """Takes over the signals that mean something to the master, until `close`."""
 
-    def __init__(self, numbers: list[signal.Signals]) -> None:
+    def __init__(self) -> None:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._before: dict[signal.Signals, _Handler] = {
-            number: signal.signal(number, _do_nothing) for number in numbers
+            number: signal.signal(number, _do_nothing) for number in _NUMBERS
         }
 
-    def wait(self, timeout_s: float) -> list[int]:
-        """The signals that came, in order; empty after `timeout_s`."""
+    def wait(self, timeout_s: float) -> list[str]:
+        """The signals that came, in order, as "sigterm"; empty after `timeout_s`."""
         ready, _, _ = select.select([self._read], [], [], timeout_s)
-        return list(os.read(self._read, 4096)) if ready else []
+        numbers = os.read(self._read, 4096) if ready else b""
+        return [signal.Signals(number).name.lower() for number in numbers]
 
     def close(self) -> None:
         signal.set_wakeup_fd(-1)

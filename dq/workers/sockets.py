@@ -6,9 +6,11 @@ while they change.
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import socket
+from collections.abc import Sequence
 
 from dq.core.settings import Settings
 from dq.workers.errors import StartRefused
@@ -16,8 +18,56 @@ from dq.workers.errors import StartRefused
 _BACKLOG = 4096  # the kernel cuts it to net.core.somaxconn
 
 
-def wanted_addresses(settings: Settings) -> dict[str, tuple[str, int]]:
-    """Name -> host and port of each socket these settings ask for."""
+class Listeners:
+    """The sockets by name: "api", "admin", and "tcp" when it is on."""
+
+    def __init__(self) -> None:
+        self._sockets: dict[str, socket.socket] = {}
+        self._asked: dict[str, tuple[str, int]] = {}
+
+    def bind(self, settings: Settings) -> None:
+        """Listen where `settings` say, at all of it or nothing; raises StartRefused.
+
+        A socket whose address stays the same is kept. Workers of before keep theirs.
+        """
+        asked = _wanted(settings)
+        new: dict[str, socket.socket] = {}
+        try:
+            for name, address in asked.items():
+                if self._asked.get(name) != address:
+                    new[name] = _listen(name, *address)
+        except StartRefused:
+            for listener in new.values():
+                listener.close()
+            raise
+        for name in list(self._sockets):
+            if name in new or name not in asked:
+                self._sockets.pop(name).close()
+        self._sockets.update(new)
+        self._asked = asked
+
+    def with_ports(self, settings: Settings) -> Settings:
+        """The settings with the ports really taken, where 0 asked for a free one."""
+        ports = {name: sock.getsockname()[1] for name, sock in self._sockets.items()}
+        return dataclasses.replace(settings, api_port=ports["api"], admin_port=ports["admin"])
+
+    def addresses(self) -> dict[str, str]:
+        """Name -> host:port, as it stands in a URL."""
+        return {name: _address_of(listener) for name, listener in self._sockets.items()}
+
+    def keep(self, names: Sequence[str]) -> dict[str, socket.socket]:
+        """In a child: close all but these, and answer them."""
+        kept = {name: self._sockets.pop(name) for name in names if name in self._sockets}
+        self.close()
+        return kept
+
+    def close(self) -> None:
+        for listener in self._sockets.values():
+            listener.close()
+        self._sockets.clear()
+
+
+def _wanted(settings: Settings) -> dict[str, tuple[str, int]]:
     wanted = {
         "api": (settings.api_host, settings.api_port),
         "admin": (settings.admin_host, settings.admin_port),
@@ -27,9 +77,7 @@ def wanted_addresses(settings: Settings) -> dict[str, tuple[str, int]]:
     return wanted
 
 
-def listen(name: str, host: str, port: int) -> socket.socket:
-    """A listening socket; raises StartRefused with the setting to change."""
-    where = f"{host or '*'}:{port}"
+def _listen(name: str, host: str, port: int) -> socket.socket:
     listener = None
     try:
         family, _, _, _, address = socket.getaddrinfo(
@@ -43,12 +91,11 @@ def listen(name: str, host: str, port: int) -> socket.socket:
     except OSError as error:
         if listener is not None:
             listener.close()
-        raise StartRefused(f"{where} {_reason(error)}; {_remedy(name)}") from None
+        raise StartRefused(f"{host or '*'}:{port} {_reason(error)}; {_remedy(name)}") from None
     return listener
 
 
-def address_of(listener: socket.socket) -> str:
-    """Where it listens, as it stands in a URL."""
+def _address_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -7,29 +7,46 @@ was true at the last change: whether the master still lives is told by the lock,
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dq.core.files import write_atomically
 
-
-def status_file(data_dir: Path) -> Path:
-    return data_dir / "status.json"
+log = logging.getLogger(__name__)
 
 
-def write_status(data_dir: Path, status: dict[str, Any]) -> None:
-    text = json.dumps(status, indent=1, ensure_ascii=False) + "\n"
-    write_atomically(status_file(data_dir), text.encode(), sync=False)
+class StatusFile:
+    """The file as its only writer sees it."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._path = _path(data_dir)
+        self._told: Mapping[str, Any] = {}
+
+    def tell(self, status: Mapping[str, Any]) -> None:
+        """Write it if it is news."""
+        if status == self._told:
+            return
+        self._told = status
+        text = json.dumps(status, indent=1, ensure_ascii=False) + "\n"
+        try:
+            write_atomically(self._path, text.encode(), sync=False)
+        except OSError as error:  # a full disk: `dq status` is stale, the work goes on
+            log.warning("can't write %s: %s", self._path, error)
+
+    def clear(self) -> None:
+        self._path.unlink(missing_ok=True)
 
 
 def read_status(data_dir: Path) -> dict[str, Any]:
     """The last status, or {} when dq never ran here or stopped in good order."""
     try:
-        status = json.loads(status_file(data_dir).read_text("utf-8"))
+        status = json.loads(_path(data_dir).read_text("utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         return {}
     return status if isinstance(status, dict) else {}
 
 
-def clear_status(data_dir: Path) -> None:
-    status_file(data_dir).unlink(missing_ok=True)
+def _path(data_dir: Path) -> Path:
+    return data_dir / "status.json"

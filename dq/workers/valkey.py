@@ -26,6 +26,7 @@ from typing import NoReturn
 from urllib.parse import quote
 
 from dq.core.clock import mono_ms, now_ms, rfc3339
+from dq.workers.process import Process
 from dq.workers.procfs import is_alive, processes_in
 
 NAME = "dq-valkey"
@@ -63,14 +64,16 @@ _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal
 log = logging.getLogger(__name__)
 
 
-class Valkey:
+class Valkey(Process):
     """One embedded server on `data_dir`/valkey. The caller reaps its pid and calls `left`."""
 
+    name = NAME
+    patience_s = 30.0
+
     def __init__(self, data_dir: Path, fork: Callable[[], int] = os.fork) -> None:
-        self._fork = fork
         self.folder = data_dir / "valkey"
-        self.pid = 0
-        self._is_ready = False
+        self._fork = fork
+        self._is_loaded = False
         self._log_start = 0
         self._socket: Path | None = None
 
@@ -85,50 +88,51 @@ class Valkey:
         (self.folder / "valkey.conf").write_text(_CONFIG)
         lock = self._take_lock()
         self._log_start = self._log_size()
-        self._is_ready = False
         master = os.getpid()
-        self.pid = self._fork()
-        if self.pid == 0:
-            _become_valkey(self.folder, lock, master)
-        os.close(lock)
+        try:
+            self.pid = self._fork()
+            if self.pid == 0:
+                _become_valkey(self.folder, lock, master)
+        finally:
+            os.close(lock)
+        self.is_born()
 
-    def is_ready(self) -> bool:
-        """Whether it has loaded its data and answers; asked until it does."""
-        if self.pid and not self._is_ready:
-            self._is_ready = _answers_ping(self._reachable_socket())
-        return self._is_ready
+    @property
+    def is_running(self) -> bool:
+        return self._is_loaded
 
-    def send(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
+    def look(self) -> None:
+        """Ask it whether it has loaded its data, until it has."""
+        if self.pid and not self._is_loaded:
+            self._is_loaded = _answers_ping(self._reachable_socket())
 
     def left(self, code: int) -> str:
-        """It was reaped with `code`; answers why in words, empty when that is only `code`.
+        """It was reaped with `code`: answers what it said when it could not start, else "".
 
-        If it could not load its append-only file, the file is set aside.
+        What it can't load is set aside: then it can start again, empty.
         """
         self.pid = 0
-        was_ready, self._is_ready = self._is_ready, False
-        if was_ready or code == 0:
+        was_loaded, self._is_loaded = self._is_loaded, False
+        if was_loaded or (code <= 0 and -code not in _CRASHES):
             return ""
         tail = self._log_tail()
-        if any(words in tail for words in _BROKEN) or -code in _CRASHES:
-            return self._set_aside()
+        if code < 0 or any(words in tail for words in _BROKEN):
+            self._set_aside()
+            return ""
         lines = [line for line in tail.splitlines() if line.strip()]
-        return lines[-1] if lines else ""
+        return lines[-1] if lines else "it said nothing"
 
-    def _set_aside(self) -> str:
+    def _set_aside(self) -> None:
         broken = self.folder / _APPEND_ONLY
         at = rfc3339(now_ms()).replace(":", "")
         aside = self.folder / f"{_APPEND_ONLY}.broken-{at}"
-        if not broken.exists():
-            return f"it can't load {broken}"
-        broken.rename(aside)
+        if broken.exists():
+            broken.rename(aside)
         log.error(
             "Valkey's append-only file is broken and was set aside as %s; Valkey starts empty "
             "and is filled again from dq's own log and journal",
             aside,
         )
-        return f"its append-only file is broken and was set aside as {aside}"
 
     def _take_lock(self) -> int:
         file = os.open(self.folder / "valkey.pid", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
@@ -178,8 +182,7 @@ def short_path(folder: Path) -> Path:
     if len(os.fsencode(folder / "valkey.sock")) <= _LONGEST_SOCKET_PATH:
         return folder
     home = tempfile.mkdtemp(prefix="dq-")  # ours alone: nobody can put another link there
-    maker = os.getpid()
-    atexit.register(lambda: os.getpid() == maker and shutil.rmtree(home, ignore_errors=True))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)  # children leave by os._exit
     link = Path(home) / "valkey"
     link.symlink_to(folder, target_is_directory=True)
     return link
@@ -227,7 +230,7 @@ def _die_with_parent(master: int) -> None:
 
 def _answers_ping(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(0.5)
+        probe.settimeout(0.1)
         try:
             probe.connect(str(path))
             probe.sendall(b"PING\r\n")

@@ -37,6 +37,7 @@ INDEXES: dict[str, dict[str, list[str]]] = {
     },
 }
 UNIQUE = {"ix_deaths_transition"}
+SQLITE_WHERE = {"ix_messages_key": sa.text("bkey <> ''")}
 COUNTERS = ("topics", "deaths")
 
 
@@ -69,7 +70,8 @@ def table(name: str, *columns: sa.Column[Any]) -> None:
     existing = {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(name)}
     for index, parts in INDEXES.get(name, {}).items():
         if index not in existing:
-            op.create_index(index, name, parts, unique=index in UNIQUE)
+            only = {"sqlite_where": SQLITE_WHERE[index]} if index in SQLITE_WHERE else {}
+            op.create_index(index, name, parts, unique=index in UNIQUE, **only)
 
 
 def upgrade() -> None:

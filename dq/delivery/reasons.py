@@ -1,0 +1,136 @@
+"""Why a callback brought no whole reply, in words a person can act on.
+
+The sentences are short and stable: people count by them. They are one line without control
+characters and repeat nothing of what a peer sent, except the names in its certificate.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+import ssl
+import unicodedata
+
+from aiohttp import (
+    ClientConnectorCertificateError,
+    ClientConnectorDNSError,
+    ClientConnectorError,
+    ClientOSError,
+    ClientPayloadError,
+    ClientResponseError,
+    InvalidURL,
+    NonHttpUrlClientError,
+    ServerDisconnectedError,
+)
+
+MAX_LENGTH = 200
+
+BROKE_OFF = "reply broke off"
+NO_REPLY = "connection closed without a reply"
+
+_OS_REASONS = {
+    errno.ECONNREFUSED: "connect refused",
+    errno.ECONNRESET: "connection reset",
+    errno.ECONNABORTED: "connection reset",
+    errno.EPIPE: "connection reset",
+    errno.ENETUNREACH: "network unreachable",
+    errno.EHOSTUNREACH: "host unreachable",
+    errno.ETIMEDOUT: "connection timed out",
+}
+_NO_SUCH_NAME = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
+_DENIED = re.compile(r"address \S+ is denied \(DQ_CALLBACK_DENY\)")
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
+_QUOTED = re.compile(r"\n|b'|b\"")
+_EARLY_END = re.compile(r"[Nn]ot enough data")
+
+
+class AddressDenied(OSError):
+    """A socket was about to connect to an address of the deny list."""
+
+    def __init__(self, ip: str) -> None:
+        super().__init__(f"address {ip} is denied (DQ_CALLBACK_DENY)")
+
+
+def explain(error: BaseException, host: str) -> str:
+    """The reason why a request to `host` failed, at most 200 characters on one line."""
+    if isinstance(error, ClientConnectorError):
+        return clean(_explain_connect(error, host))
+    if isinstance(error, ssl.SSLError):
+        return clean(f"TLS: {_tls_reason(error)}")
+    if isinstance(error, ServerDisconnectedError):
+        return BROKE_OFF
+    if isinstance(error, ClientPayloadError):
+        return _explain_payload(error)
+    if isinstance(error, ClientResponseError):
+        return _broken_reply(error.message)
+    if isinstance(error, InvalidURL):
+        return clean(f"bad URL: {error.description or 'it names no host'}")
+    if isinstance(error, NonHttpUrlClientError):
+        return "bad URL: neither http nor https"
+    if isinstance(error, ValueError):
+        return clean(f"bad request: {error}")
+    if isinstance(error, OSError):
+        return clean(_os_reason(error) or f"connection lost: {error.strerror or error}")
+    return clean(f"{type(error).__name__}: {error}")
+
+
+def clean(text: str) -> str:
+    """`text` on one line, printable, at most 200 characters."""
+    line = " ".join(text[: 4 * MAX_LENGTH].split())
+    printable = "".join("?" if unicodedata.category(c)[0] == "C" else c for c in line)
+    return printable if len(printable) <= MAX_LENGTH else printable[: MAX_LENGTH - 1] + "…"
+
+
+def _explain_connect(error: ClientConnectorError, host: str) -> str:
+    if isinstance(error, ClientConnectorDNSError):
+        return _dns_reason(error.os_error, host)
+    cause: Exception = error.os_error
+    if isinstance(error, ClientConnectorCertificateError):
+        cause = error.certificate_error
+    if isinstance(cause, ssl.SSLError):
+        return f"TLS: {_tls_reason(cause)}"
+    denied = _DENIED.search(str(cause))
+    if denied:
+        return denied[0]
+    if isinstance(cause, OSError):
+        return _os_reason(cause) or f"connect failed: {cause.strerror or cause}"
+    return f"connect failed: {cause}"
+
+
+def _dns_reason(cause: OSError, host: str) -> str:
+    if cause.errno in _NO_SUCH_NAME:
+        return f"DNS: no such host {host}"
+    if cause.errno == socket.EAI_AGAIN:
+        return f"DNS: no answer about {host}"
+    return f"DNS: {host}: {cause.strerror or cause}"
+
+
+def _tls_reason(cause: ssl.SSLError) -> str:
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return cause.verify_message
+    return (cause.reason or "handshake failed").lower().replace("_", " ")
+
+
+def _os_reason(cause: OSError) -> str | None:
+    """None for an error nobody here has words for. Several addresses make one error of several
+    numbers in its text, of which "refused" says the most."""
+    numbers = [cause.errno] if cause.errno else [int(n) for n in _ERRNO.findall(str(cause))]
+    known = [number for number in numbers if number in _OS_REASONS]
+    if not known:
+        return "connection reset" if isinstance(cause, ConnectionError) else None
+    return _OS_REASONS[errno.ECONNREFUSED if errno.ECONNREFUSED in known else known[-1]]
+
+
+def _explain_payload(error: ClientPayloadError) -> str:
+    """aiohttp tells a body's early end and a body's bad framing apart only in its text."""
+    text = str(error)
+    cause = error.__cause__
+    if _EARLY_END.search(text) or isinstance(cause, ClientOSError | ConnectionError):
+        return BROKE_OFF
+    return _broken_reply(str(getattr(cause, "message", "") or text))
+
+
+def _broken_reply(message: str) -> str:
+    own_words = _QUOTED.split(message.strip(), maxsplit=1)[0].rstrip(": ")
+    return clean(f"broken reply: {own_words or 'no HTTP'}")
