@@ -82,6 +82,12 @@ class MariaDB:
     def freeze(self) -> None:
         """The server keeps its connections and answers nothing."""
         self._signal(signal.SIGSTOP)
+        wait_until(self._stands_still, 10, "every thread of mariadbd stopped")
+
+    def _stands_still(self) -> bool:
+        assert self._process is not None
+        threads = Path(f"/proc/{self._process.pid}/task").glob("*/stat")
+        return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in threads)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 from dq.api.deps import Api, Commits
@@ -46,6 +47,8 @@ def make_app(deps: Api) -> web.Application:
 def make_runner(app: web.Application) -> web.AppRunner:
     """A runner for `app`. Bodies come in as they were sent, a compressed one is refused; a client
     that hangs up cancels nothing."""
+    log = logging.getLogger("dq.api.http")
+    log.addFilter(_is_our_affair)
     return web.AppRunner(
         app,
         access_log=None,
@@ -53,8 +56,14 @@ def make_runner(app: web.Application) -> web.AppRunner:
         handler_cancellation=False,
         keepalive_timeout=KEEPALIVE_S,
         lingering_time=DRAIN_S,
-        logger=logging.getLogger("dq.api.http"),
+        logger=log,
     )
+
+
+def _is_our_affair(record: logging.LogRecord) -> bool:
+    """What some client sent that is no HTTP has been answered 400; it is no error of dq's."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
 
 
 def _door(guard: Guard) -> Middleware:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -21,6 +22,7 @@ from dq.api.problems import Problem, Refused
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """Answered to everyone: they tell nothing worth hiding, and a load balancer has no token."""
 
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[^\[\]:]+))(?::\d*)?", re.ASCII)
 _FOREIGN_SITES = ("cross-site", "same-site")
 
 
@@ -64,19 +66,16 @@ class Guard:
             raise Refused(_forbidden("its Sec-Fetch-Site says that another site sent it"))
 
     def _is_own_host(self, host: str) -> bool:
-        name = _without_port(host).lower()
+        match = _HOST.fullmatch(host.lower())
+        if match is None:
+            return False
+        name = match["v6"] or match["name"]
         if name == "localhost" or name in self._own_names:
             return True
         try:
             return ipaddress.ip_address(name).is_loopback
         except ValueError:
             return False
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
 
 
 def _digest(token: bytes) -> bytes:

@@ -100,10 +100,13 @@ class Repository:
         """Keep a JSON value under `key` (up to 255 bytes)."""
         text = msgspec.json.encode(value).decode()
         async with self._database.begin(to_disk=True) as conn:
-            is_it = settings.c.k == key
-            replaced = await conn.execute(sa.update(settings).where(is_it).values(v=text))
-            if not replaced.rowcount:
+            put = sa.update(settings).where(settings.c.k == key).values(v=text)
+            if (await conn.execute(put)).rowcount:
+                return
+            try:
                 await conn.execute(sa.insert(settings).values(k=key, v=text))
+            except sa.exc.IntegrityError:  # another host was quicker; the later one wins
+                await conn.execute(put)
 
     async def delete_setting(self, key: str) -> bool:
         """Forget a setting; False when there was none."""

@@ -76,7 +76,7 @@ async def make_attempt(
     return _outcome(topic, job, unit_s, answer, verdict, (request.url, process))
 
 
-def _outcome(  # noqa: PLR0913
+def _outcome(
     topic: Topic,
     job: StoredJob,
     unit_s: float,

@@ -99,8 +99,19 @@ class DeadMail:
                 text,
             )
         else:
-            await self._mailer.send(list(addresses), subject, text)
+            await self._send(self._mailer, addresses, subject, text)
         self._sent.add((told, addresses))
+
+    async def _send(
+        self, mailer: Mailer, addresses: tuple[str, ...], subject: str, text: str
+    ) -> None:
+        """Raises MailError when another try may help."""
+        try:
+            await mailer.send(list(addresses), subject, text)
+        except MailError as error:
+            if not error.is_final:
+                raise
+            _log.error("%s; it is not tried again: %s\n%s", error, subject, text)
 
 
 def _death(row: rows.Death) -> alarms.Death:

@@ -9,6 +9,7 @@ sending and reading.
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import ssl
 from collections.abc import Sequence
@@ -24,13 +25,13 @@ from dq.core.networks import DenyList
 from dq.core.outcome import Answer, parse_retry_after
 from dq.delivery.reasons import explain
 from dq.delivery.resolve import Resolver
-from dq.delivery.wire import Pool, Request, RequestFailed, send_safely
+from dq.delivery.wire import MAX_REPLY, Pool, Request, RequestFailed, send_safely
 
 _log = logging.getLogger(__name__)
 
-MAX_REPLY = 64 * 1024
 _READ_AHEAD = 32 * 1024
 _RETRY_AFTER_STATUSES = (429, 503)
+_LARGE_BODY = 1024 * 1024
 _NO_TIMEOUT = ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
 
 
@@ -111,7 +112,7 @@ class Caller:
         response = await session.request(
             request.method,
             URL(request.url, encoded=True),
-            data=request.body,
+            data=_in_pieces(request.body),
             headers=request.headers,
             allow_redirects=False,
         )
@@ -141,6 +142,11 @@ class Caller:
             read_bufsize=_READ_AHEAD,
         )
         return self._session
+
+
+def _in_pieces(body: bytes | None) -> bytes | io.BytesIO | None:
+    """A large body as what aiohttp sends piece by piece, so that the loop goes on in between."""
+    return body if body is None or len(body) <= _LARGE_BODY else io.BytesIO(body)
 
 
 async def _read(response: ClientResponse, reply: _Reply) -> None:

@@ -57,7 +57,7 @@ def explain(error: BaseException, host: str) -> str:
     if isinstance(error, ClientConnectorError):
         return clean(_explain_connect(error, host))
     if isinstance(error, ssl.SSLError):
-        return clean(f"TLS: {_tls_reason(error)}")
+        return clean(explain_tls(error))
     if isinstance(error, ServerDisconnectedError):
         return BROKE_OFF
     if isinstance(error, ClientPayloadError):
@@ -71,7 +71,7 @@ def explain(error: BaseException, host: str) -> str:
     if isinstance(error, ValueError):
         return clean(f"bad request: {error}")
     if isinstance(error, OSError):
-        return clean(_os_reason(error) or f"connection lost: {error.strerror or error}")
+        return clean(explain_os(error))
     return clean(f"{type(error).__name__}: {error}")
 
 
@@ -84,21 +84,17 @@ def clean(text: str) -> str:
 
 def _explain_connect(error: ClientConnectorError, host: str) -> str:
     if isinstance(error, ClientConnectorDNSError):
-        return _dns_reason(error.os_error, host)
+        return explain_dns(error.os_error, host)
     cause: Exception = error.os_error
     if isinstance(error, ClientConnectorCertificateError):
         cause = error.certificate_error
     if isinstance(cause, ssl.SSLError):
-        return f"TLS: {_tls_reason(cause)}"
-    denied = _DENIED.search(str(cause))
-    if denied:
-        return denied[0]
-    if isinstance(cause, OSError):
-        return _os_reason(cause) or f"connect failed: {cause.strerror or cause}"
-    return f"connect failed: {cause}"
+        return explain_tls(cause)
+    return explain_os(cause) if isinstance(cause, OSError) else f"TLS: {cause}"
 
 
-def _dns_reason(cause: OSError, host: str) -> str:
+def explain_dns(cause: OSError, host: str) -> str:
+    """Why `host` has no address."""
     if cause.errno in _NO_SUCH_NAME:
         return f"DNS: no such host {host}"
     if cause.errno == socket.EAI_AGAIN:
@@ -106,20 +102,28 @@ def _dns_reason(cause: OSError, host: str) -> str:
     return f"DNS: {host}: {cause.strerror or cause}"
 
 
-def _tls_reason(cause: ssl.SSLError) -> str:
+def explain_tls(cause: ssl.SSLError) -> str:
+    """Why there was no TLS; not yet cleaned of what a certificate says."""
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return cause.verify_message
-    return (cause.reason or "handshake failed").lower().replace("_", " ")
+        return f"TLS: {cause.verify_message}"
+    return f"TLS: {(cause.reason or 'handshake failed').lower().replace('_', ' ')}"
 
 
-def _os_reason(cause: OSError) -> str | None:
-    """None for an error nobody here has words for. Several addresses make one error of several
-    numbers in its text, of which "refused" says the most."""
+def explain_os(cause: OSError) -> str:
+    """What the system said, in dq's words where it has some.
+
+    Several addresses make one error of several numbers in its text: "refused" says the most.
+    """
+    denied = _DENIED.search(str(cause))
+    if denied:
+        return denied[0]
     numbers = [cause.errno] if cause.errno else [int(n) for n in _ERRNO.findall(str(cause))]
     known = [number for number in numbers if number in _OS_REASONS]
-    if not known:
-        return "connection reset" if isinstance(cause, ConnectionError) else None
-    return _OS_REASONS[errno.ECONNREFUSED if errno.ECONNREFUSED in known else known[-1]]
+    if known:
+        return _OS_REASONS[errno.ECONNREFUSED if errno.ECONNREFUSED in known else known[-1]]
+    if isinstance(cause, ConnectionError):
+        return "connection reset"
+    return f"connection failed: {cause.strerror or cause}"
 
 
 def _explain_payload(error: ClientPayloadError) -> str:

@@ -36,6 +36,8 @@ from aiohttp.tracing import Trace
 from dq.core.networks import DenyList
 from dq.delivery.reasons import BROKE_OFF, NO_REPLY, AddressDenied, explain
 
+MAX_REPLY = 64 * 1024
+"""Bytes of a reply that are kept; a connection that brought more is not used again."""
 KEPT_IDLE_S = 1.5
 """Less than any common server: gunicorn closes after 2 s, Node after 5."""
 MAX_INTERIM = 16
@@ -48,6 +50,7 @@ class Wire(ResponseHandler):
     def __init__(self, loop: asyncio.AbstractEventLoop, pool: Pool) -> None:
         super().__init__(loop)
         self._pool = pool
+        self._heard = 0
         self._interim = 0
         self._rests = False
         self.requests = 0
@@ -62,6 +65,7 @@ class Wire(ResponseHandler):
         """A request is about to be sent. Raises when a stray reply already lies here."""
         self._pool.resting.pop(self, None)
         self._rests = False
+        self._heard = 0
         self._interim = 0
         self.has_replied = False
         self.requests += 1
@@ -83,6 +87,9 @@ class Wire(ResponseHandler):
                 self.abort()
                 return
             self.has_replied = True
+            self._heard += len(data)
+            if self._heard > MAX_REPLY:
+                self.force_close()
         super().data_received(data)
 
     def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:

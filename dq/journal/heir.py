@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from dq.core import clock
 from dq.core.errors import DqError, NodeAway
 from dq.log.frames import NOTE, LogDamaged
-from dq.log.log import read_frames
+from dq.log.log import cut_torn_tail, read_frames
 from dq.log.neighbours import Neighbour, Neighbours
 from dq.queue import records
 from dq.queue.nodes import Bucket, Nodes
@@ -93,7 +93,9 @@ class Heir:
     def _tell_once(self, one: Neighbour, error: Exception) -> None:
         if one.folder.name not in self._told:
             self._told.add(one.folder.name)
-            _log.error("the log of %s (%s) can't be applied: %s", one.head.process, one.folder, error)
+            _log.error(
+                "the log of %s (%s) can't be applied: %s", one.head.process, one.folder, error
+            )
 
     async def _bury(self, one: Neighbour) -> None:
         for name, last in (await self._ends_of(one)).items():
@@ -119,14 +121,14 @@ class Heir:
         bucket.epoch = epoch
         index = one.index_of[bucket.name]
         if applied < last:
-            chunks = await asyncio.to_thread(
-                missing_records, one.folder, index, applied, last + 1
-            )
+            chunks = await asyncio.to_thread(missing_records, one.folder, index, applied, last + 1)
             for first, payloads in chunks:
                 await self._replay(one, bucket, first, payloads)
             _log.warning(
                 "%s: %d records of %s, which died, were applied",
-                bucket.name, last - applied, one.head.process,
+                bucket.name,
+                last - applied,
+                one.head.process,
             )
         one.high[index] = max(one.high[index], last)
 
@@ -177,9 +179,13 @@ class Heir:
 
 
 def _last_sequences(one: Neighbour) -> dict[str, int]:
+    """Also cuts a torn tail off: its writer died in the middle of it, nobody was answered."""
     last: dict[str, int] = {}
     names = one.head.buckets
+    end = 0
     for frame in read_frames(one.folder):
+        end = frame.end
         if frame.bucket != NOTE:
             last[names[frame.bucket]] = frame.seq
+    cut_torn_tail(one.folder, end)
     return last

@@ -17,7 +17,7 @@ from dq.core.errors import DatabaseAway
 from dq.db import rows
 from dq.db.journal_store import JournalStore
 from dq.db.rows import State
-from dq.log.log import segments
+from dq.log.log import end_of_records
 from dq.queue.records import PRIORITIES
 
 CATCH_UP_MS = 3_000
@@ -134,17 +134,13 @@ class Reader:
 
 
 def _ends(root: Path) -> dict[bytes, int]:
-    """Where each log ends now. An unstarted or removed one has nothing to wait for."""
+    """Where the last record of each log ends now, as far as there is one."""
     ends: dict[bytes, int] = {}
     for folder in root.iterdir() if root.is_dir() else ():
-        all_segments = segments(folder)
-        if not all_segments:
-            continue
-        start, path = all_segments[-1]
         try:
-            ends[bytes.fromhex(folder.name)] = start + path.stat().st_size
-        except FileNotFoundError:
-            continue
+            ends[bytes.fromhex(folder.name)] = end_of_records(folder)
+        except (FileNotFoundError, IndexError):
+            continue  # it is being made or removed just now
     return ends
 
 

@@ -130,7 +130,9 @@ class Shipper:
             return
         for one in rejected:
             row = one.row
-            _log.error("%s/%s: SQL refuses a row, it is set aside: %s", row.topic, row.id, one.reason)
+            _log.error(
+                "%s/%s: SQL refuses a row, it is set aside: %s", row.topic, row.id, one.reason
+            )
         tail.advance(stretch)
         if any(change.state == State.DEAD for change in batch.changes):
             self.has_deaths.set()

@@ -37,7 +37,7 @@ class LogDamaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One record as read back. `pos` is where it begins in the writer's log, `end` where it ends."""
+    """One record as read back; it begins at `pos` of the writer's log and ends before `end`."""
 
     pos: int
     end: int

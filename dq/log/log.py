@@ -180,6 +180,29 @@ def read_head(folder: Path) -> Head:
         return decode_head(file.read(1 << 20))[0]
 
 
+def end_of_records(folder: Path) -> int:
+    """The position after the last byte written, a segment's head without records not counted.
+
+    Raises FileNotFoundError, IndexError where there is no segment.
+    """
+    start, path = segments(folder)[-1]
+    with path.open("rb") as file:
+        _, first = decode_head(file.read(1 << 20))
+        size = file.seek(0, os.SEEK_END)
+    return start + size if size > first else start
+
+
+def cut_torn_tail(folder: Path, end: int) -> None:
+    """Shorten a dead writer's log to its last whole record, which ends at position `end`."""
+    start, path = segments(folder)[-1]
+    if end > start and path.stat().st_size > end - start:
+        os.truncate(path, end - start)
+    elif end <= start and end_of_records(folder) > start:
+        with path.open("rb") as file:
+            _, first = decode_head(file.read(1 << 20))
+        os.truncate(path, first)
+
+
 def read_frames(folder: Path, from_pos: int = 0) -> Iterator[Frame]:
     """The records of a log from a position on, segment by segment, up to its torn or live tail.
 

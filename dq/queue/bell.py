@@ -12,10 +12,10 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from redis.asyncio.cluster import RedisCluster
-from redis.exceptions import RedisError
 
+from dq.core.errors import NodeAway
 from dq.queue.keys import BUCKET_KEYS
-from dq.queue.nodes import Bucket, Node
+from dq.queue.nodes import TIMEOUT_S, Bucket, Node, ask
 
 _log = logging.getLogger(__name__)
 
@@ -48,14 +48,16 @@ class Bell:
 
     async def _listen_to(self, group: list[Bucket]) -> None:
         by_key = {bucket.keys[self._which].encode(): bucket for bucket in group}
-        client = group[0].node.client
+        node = group[0].node
+        client = node.client
         while True:
             if self._may_listen is not None:
                 await self._may_listen()
             try:
-                answer = await client.blpop(list(by_key), timeout=ARM_S)
-            except (RedisError, OSError) as error:
-                _log.debug("not listening to %s: %s", group[0].node.name, error)
+                command = client.blpop(list(by_key), timeout=ARM_S)
+                answer = await ask(node, command, ARM_S + TIMEOUT_S)
+            except NodeAway as error:
+                _log.debug("not listening: %s", error.detail)
                 await asyncio.sleep(0.1)
                 answer = None
             self._ring(by_key[answer[0]] if answer else None)
@@ -70,6 +72,6 @@ def _groups_of(node: Node) -> list[list[Bucket]]:
 async def put_back(bucket: Bucket, which: int) -> None:
     """A token taken by one who could not use it, for another."""
     try:
-        await bucket.node.client.rpush(bucket.keys[which], b"1")
-    except (RedisError, OSError) as error:
-        _log.debug("token of %s not put back: %s", bucket.name, error)
+        await ask(bucket.node, bucket.node.client.rpush(bucket.keys[which], b"1"))
+    except NodeAway as error:
+        _log.debug("token of %s not put back: %s", bucket.name, error.detail)

@@ -8,11 +8,12 @@ client: scripts are repeated by those who know that it is safe (queue/writer.py)
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -21,8 +22,20 @@ from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import (
+    BusyLoadingError,
+    ClusterDownError,
+    ConnectionError,
+    MasterDownError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+    TryAgainError,
+)
 
+from dq.core.errors import NodeAway, NodeFull
 from dq.core.files import write_atomically
 from dq.queue.keys import NODE_KEY, bucket_keys
 
@@ -30,6 +43,28 @@ _log = logging.getLogger(__name__)
 
 TIMEOUT_S = 5.0
 """How long any one command may take, blocking ones apart."""
+
+_AWAY = (
+    ConnectionError,
+    TimeoutError,
+    ReadOnlyError,
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    TryAgainError,
+    OSError,
+)
+_AWAY_WORDS = (
+    "NOREPLICAS",
+    "MISCONF",
+    "BUSY ",
+    "LOADING",
+    "MASTERDOWN",
+    "UNBLOCKED",
+    "CLUSTERDOWN",
+)
+
+T = TypeVar("T")
 
 Client = Any
 """redis.asyncio's Redis or RedisCluster; their common interface has no type of its own."""
@@ -80,7 +115,7 @@ def make_client(url: str) -> Client:
     Raises ValueError, with words, for a URL that is none of them.
     """
     options: dict[str, Any] = {
-        "socket_timeout": TIMEOUT_S,
+        "socket_timeout": None,  # see `ask`
         "socket_connect_timeout": TIMEOUT_S,
         "retry": Retry(NoBackoff(), 0),
         "max_connections": 256,
@@ -93,7 +128,7 @@ def make_client(url: str) -> Client:
         return RedisCluster(
             host=parts.hostname or "127.0.0.1",
             port=parts.port or 6379,
-            socket_timeout=TIMEOUT_S,
+            socket_timeout=None,
             socket_connect_timeout=TIMEOUT_S,
             max_connections=256,
             **first,
@@ -137,6 +172,34 @@ def _sentinel_client(url: str, options: dict[str, Any]) -> Client:
     return sentinel.master_for(service, **_credentials(url), **options)
 
 
+async def ask(node: Node, command: Awaitable[T], timeout_s: float = TIMEOUT_S) -> T:
+    """A command's answer within `timeout_s`.
+
+    Raises NodeAway, NodeFull, or what Redis complains of where that is a mistake of ours. The
+    bound is ours because redis-py's own is `asyncio.wait_for`, which in Python 3.11 may swallow a
+    cancellation.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await command
+    except RedisError as error:
+        raise translate(node, error) from error
+    except OSError as error:
+        raise NodeAway(f"{node.name}: {error or 'no answer in time'}") from error
+
+
+def translate(node: Node, error: Exception) -> Exception:
+    """What a complaint of Redis means to dq; the complaint itself when it is a mistake of ours."""
+    words = str(error)
+    if isinstance(error, OutOfMemoryError) or "OOM" in words:
+        return NodeFull()
+    if isinstance(error, _AWAY):
+        return NodeAway(f"{node.name}: {words or type(error).__name__}")
+    if isinstance(error, ResponseError) and any(word in words for word in _AWAY_WORDS):
+        return NodeAway(f"{node.name}: {words}")
+    return error
+
+
 class Nodes:
     """All configured nodes, with their buckets numbered for this process's logs."""
 
@@ -164,11 +227,11 @@ class Nodes:
 
     async def _count_of(self, node: Node, expected: int) -> int:
         try:
-            await node.client.hsetnx(NODE_KEY, "buckets", expected)
-            count = int(await node.client.hget(NODE_KEY, "buckets"))
+            await ask(node, node.client.hsetnx(NODE_KEY, "buckets", expected))
+            count = int(await ask(node, node.client.hget(NODE_KEY, "buckets")))
             node.is_away = False
-        except (RedisError, OSError) as error:
-            _log.warning("node %s is away: %s", node.name, error)
+        except NodeAway as error:
+            _log.warning("node %s is away: %s", node.name, error.detail)
             node.is_away = True
             return expected
         return count

@@ -137,7 +137,7 @@ NOTHING = pack([Op.NOTHING])
 """Stands in for a record that was refused, so that the sequence stays dense when it is resent."""
 
 
-def push(  # noqa: PLR0913
+def push(
     stamp: int,
     *,
     topic: str,

@@ -121,9 +121,7 @@ class Schedule:
             if found is None:
                 return None
             bucket, job, _ = found
-            code = await self._writer.submit(
-                bucket, records.cancel(self._writer.next_stamp(), job)
-            )
+            code = await self._writer.submit(bucket, records.cancel(self._writer.next_stamp(), job))
             if code is Code.CANCELLED:
                 return "cancelled"
             if code is Code.RUNNING:

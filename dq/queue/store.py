@@ -8,48 +8,21 @@ and comes out as it is.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib import resources
 from typing import Any
 
-from redis.exceptions import (
-    BusyLoadingError,
-    ClusterDownError,
-    ConnectionError,
-    MasterDownError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TimeoutError,
-    TryAgainError,
-)
+from redis.exceptions import NoScriptError
 
-from dq.core.errors import NodeAway, NodeFull
-from dq.queue.nodes import Bucket, Node
+from dq.queue.nodes import Bucket, ask
 from dq.queue.records import StoredJob, digest_of, pack, unpack_job
 
 FORWARD_MOST = 500
 LEASE_MOST = 500
 LEASE_MS = 13_000
 """How long a lease lasts: the usual timeout of 3 s and 10 s more; longer callbacks extend it."""
-
-_AWAY = (
-    ConnectionError,
-    TimeoutError,
-    ReadOnlyError,
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    TryAgainError,
-    OSError,
-    asyncio.TimeoutError,
-)
-_AWAY_WORDS = ("NOREPLICAS", "MISCONF", "BUSY ", "LOADING", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,29 +64,12 @@ class _Script:
         self.sha = sha1(self.source).hexdigest().encode()  # noqa: S324: Redis names scripts so
 
     async def __call__(self, bucket: Bucket, *args: Any) -> Any:
-        client = bucket.node.client
-        keys = bucket.keys
+        node, keys = bucket.node, bucket.keys
+        run = node.client.execute_command
         try:
-            try:
-                return await client.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
-            except NoScriptError:
-                return await client.execute_command("EVAL", self.source, len(keys), *keys, *args)
-        except RedisError as error:
-            raise translate(bucket.node, error) from error
-        except OSError as error:
-            raise NodeAway(f"{bucket.node.name}: {error}") from error
-
-
-def translate(node: Node, error: Exception) -> Exception:
-    """What a complaint of Redis means to dq; the complaint itself when it is a mistake of ours."""
-    words = str(error)
-    if isinstance(error, OutOfMemoryError) or "OOM" in words:
-        return NodeFull()
-    if isinstance(error, _AWAY):
-        return NodeAway(f"{node.name}: {words or type(error).__name__}")
-    if isinstance(error, ResponseError) and any(word in words for word in _AWAY_WORDS):
-        return NodeAway(f"{node.name}: {words}")
-    return error
+            return await ask(node, run("EVALSHA", self.sha, len(keys), *keys, *args))
+        except NoScriptError:
+            return await ask(node, run("EVAL", self.source, len(keys), *keys, *args))
 
 
 class Store:
@@ -160,7 +116,7 @@ class Store:
         moved, due_ms, at_ms = await self._forward(bucket, _now(now_ms), limit)
         return moved, -1 if due_ms < 0 else max(0, due_ms - at_ms)
 
-    async def lease(  # noqa: PLR0913
+    async def lease(
         self,
         bucket: Bucket,
         consumer: bytes,
@@ -209,7 +165,7 @@ class Store:
         kept: int = await self._give_back(bucket, _now(now_ms), *pairs)
         return kept
 
-    async def rescue(  # noqa: PLR0913
+    async def rescue(
         self,
         bucket: Bucket,
         caller: bytes,
@@ -266,12 +222,8 @@ def _with_tokens(
 
 async def read_position(bucket: Bucket, writer: bytes) -> tuple[bytes, str, int]:
     """A bucket's epoch, its state, and up to where this writer's records are applied in it."""
-    try:
-        epoch, state, applied = await bucket.node.client.hmget(
-            bucket.keys[0], "epoch", "state", b"h" + writer
-        )
-    except RedisError as error:
-        raise translate(bucket.node, error) from error
-    except OSError as error:
-        raise NodeAway(f"{bucket.node.name}: {error}") from error
+    node = bucket.node
+    epoch, state, applied = await ask(
+        node, node.client.hmget(bucket.keys[0], "epoch", "state", b"h" + writer)
+    )
     return epoch or b"", (state or b"").decode(), int(applied or 0)

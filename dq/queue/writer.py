@@ -79,8 +79,8 @@ class Writer:
     ) -> None:
         """`lazy`: answer before the disk has it; it is synced within 50 ms (outcomes of
         callbacks, and pushes at DQ_DURABILITY=memory). `answer_within_ms`: how long a submit
-        waits for a node that is away before NodeAway; None: for ever. `on_broken`: what to do instead of
-        ending the process when the log can't be synced."""
+        waits for a node that is away before NodeAway; None: for ever. `on_broken`: what to do
+        instead of ending the process when the log can't be synced."""
         self.log = log
         self._store = store
         self._lazy = lazy
@@ -116,7 +116,7 @@ class Writer:
             task.add_done_callback(self._see_end)
 
     def _see_end(self, task: asyncio.Task[None]) -> None:
-        """Without one of its tasks a writer only looks alive: the process ends, the heir takes on."""
+        """A writer without one of its tasks only looks alive: the process ends instead."""
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.critical("this process ends, its writer failed", exc_info=error)
             self._on_broken()
@@ -322,9 +322,7 @@ class _Lane:
             refused[group[0].seq] = Code.REFUSED
         await self._finish(group, codes, refused)
 
-    async def _send_without_pushes(
-        self, group: list[_Entry], refused: dict[int, Code]
-    ) -> bytes:
+    async def _send_without_pushes(self, group: list[_Entry], refused: dict[int, Code]) -> bytes:
         """The node is out of memory: what adds is refused for good, the rest goes through."""
         payloads = []
         for entry in group:
@@ -334,9 +332,7 @@ class _Lane:
                 refused[entry.seq] = Code.FULL
         return await self._send(group[0].seq, payloads, "")
 
-    async def _finish(
-        self, group: list[_Entry], codes: bytes, refused: dict[int, Code]
-    ) -> None:
+    async def _finish(self, group: list[_Entry], codes: bytes, refused: dict[int, Code]) -> None:
         outcomes = [
             refused.get(entry.seq, Code(code)) for entry, code in zip(group, codes, strict=True)
         ]

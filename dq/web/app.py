@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from aiohttp import web
 
 _PAGE = """<!doctype html>
@@ -17,6 +21,18 @@ def make_app() -> web.Application:
     app = web.Application()
     app.add_routes([web.get("/", _front), web.get("/healthz", _healthz)])
     return app
+
+
+@asynccontextmanager
+async def serving(app: web.Application, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve `app` on a socket that listens already, as long as the block lasts."""
+    runner = web.AppRunner(app, handle_signals=False, access_log=None)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listener).start()
+        yield
+    finally:
+        await runner.cleanup()
 
 
 async def _front(_: web.Request) -> web.Response:

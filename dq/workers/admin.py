@@ -1,18 +1,13 @@
-"""dq-admin: the web admin."""
+"""dq-admin: serves the web admin."""
 
 from __future__ import annotations
 
-from aiohttp import web
-
-from dq.web.app import make_app
+from dq.web.app import make_app, serving
 from dq.workers.base import Context
 
 
 async def run(ctx: Context) -> None:
     """The child's work."""
-    runner = web.AppRunner(make_app(), handle_signals=False, access_log=None)
-    await runner.setup()
-    await web.SockSite(runner, ctx.sockets["admin"]).start()
-    ctx.ready()
-    await ctx.stopping.wait()
-    await runner.cleanup()
+    async with serving(make_app(), ctx.sockets["admin"]):
+        ctx.ready()
+        await ctx.stopping.wait()

@@ -12,12 +12,12 @@ import secrets
 from redis.exceptions import RedisError
 
 from dq.core import clock
-from dq.core.errors import DatabaseAway, NodeAway
+from dq.core.errors import DatabaseAway, NodeAway, NodeFull
 from dq.db.database import Database
 from dq.db.repository import Repository
 from dq.db.topic_book import TopicBook
 from dq.queue.keys import NODE_KEY
-from dq.queue.nodes import Node, Nodes
+from dq.queue.nodes import Node, Nodes, ask
 from dq.queue.store import Store, read_position
 from dq.workers.base import Context
 from dq.workers.outfit import open_nodes, work_until_stopping
@@ -42,7 +42,7 @@ class Checker:
         while True:
             try:
                 await self.tick(node)
-            except (NodeAway, RedisError, OSError) as error:
+            except (NodeAway, NodeFull, RedisError) as error:
                 self._tell_away(node, error)
                 await asyncio.sleep(AWAY_EACH_S)
             else:
@@ -57,14 +57,15 @@ class Checker:
             if epoch:
                 bucket.epoch = epoch
                 continue
-            await node.client.hsetnx(NODE_KEY, "buckets", len(node.buckets))
+            await ask(node, node.client.hsetnx(NODE_KEY, "buckets", len(node.buckets)))
             bucket.epoch, _ = await self._store.found(bucket, secrets.token_hex(8).encode())
             _log.info("%s was empty and has been begun", bucket.name)
 
     async def _check_memory_policy(self, node: Node) -> None:
         if node.name not in self._looked_into or node.name in self._away_since_ms:
             self._looked_into.add(node.name)
-            policy = (await node.client.info("memory")).get("maxmemory_policy", "noeviction")
+            memory = await ask(node, node.client.info("memory"))
+            policy = memory.get("maxmemory_policy", "noeviction")
             if policy != "noeviction":
                 _log.error(
                     "%s throws keys away when it is full (maxmemory-policy %s): jobs would be "

@@ -248,7 +248,11 @@ class Consumer:
         while True:
             token = in_hand.token
             record = records.settle(
-                self._writer.next_stamp(), job, token, outcome.verdict, outcome.due_ms,
+                self._writer.next_stamp(),
+                job,
+                token,
+                outcome.verdict,
+                outcome.due_ms,
                 outcome.story,
             )
             try:
@@ -260,7 +264,6 @@ class Consumer:
                 break
         if code >= Code.REFUSED:
             _log.info("%s/%s: outcome came too late: %s", job.topic, job.id, code.name)
-
 
     async def _wait_for_disk(self, bucket: Bucket, job: StoredJob, token: bytes) -> None:
         """The outcome can't be logged yet: keep the lease, or the job would be called again."""

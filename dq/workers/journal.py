@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from redis.exceptions import RedisError
-
-from dq.core.errors import DatabaseAway
+from dq.core.errors import DatabaseAway, NodeAway
 from dq.core.settings import Settings
 from dq.db.database import Database
 from dq.db.journal_store import JournalStore
@@ -23,7 +21,7 @@ from dq.delivery.mail import Mailer
 from dq.journal.files import DayFiles
 from dq.journal.heir import Heir
 from dq.journal.shipper import Shipper
-from dq.queue.nodes import Nodes
+from dq.queue.nodes import Nodes, ask
 from dq.queue.records import digest_of
 from dq.workers.base import Context
 from dq.workers.outfit import open_outfit, work_until_stopping
@@ -77,14 +75,19 @@ def _dead_mail(
     settings: Settings, database: Database, store: JournalStore, has_deaths: asyncio.Event
 ) -> DeadMail:
     topics = TopicBook(settings.data_dir / "topics.json", None)
-    mailer = Mailer(settings.smtp_url, settings.mail_from) if settings.smtp_url else None
+    mailer = (
+        Mailer(settings.smtp_url, settings.mail_from, deny=settings.callback_deny)
+        if settings.smtp_url
+        else None
+    )
     return DeadMail(store, Repository(database), topics, mailer, has_deaths)
 
 
 async def forget_writer(nodes: Nodes, writer: bytes) -> None:
     """The log of a dead writer goes; its positions in the buckets with it."""
     for bucket in nodes.buckets:
+        command = bucket.node.client.hdel(bucket.keys[0], b"h" + writer, b"o" + writer)
         try:
-            await bucket.node.client.hdel(bucket.keys[0], b"h" + writer, b"o" + writer)
-        except (RedisError, OSError) as error:
-            _log.debug("%s keeps the position of %s: %s", bucket.name, writer.hex(), error)
+            await ask(bucket.node, command)
+        except NodeAway as error:
+            _log.debug("the position of %s stays: %s", writer.hex(), error.detail)

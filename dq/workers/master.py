@@ -332,6 +332,8 @@ class Master:
         self._reload_error = ""
         self._added_consumers = 0
         self._generation += 1
+        for post in self._posts.values():
+            post.forgive()
 
     def _refuse_move(self, settings: Settings) -> None:
         if settings.data_dir != self._settings.data_dir:

@@ -106,6 +106,11 @@ class Post:
         self.next_start_ms = mono_ms() + pause_s * 1000
         return pause_s
 
+    def forgive(self) -> None:
+        """What it died of may be mended: try again at once."""
+        self.deaths_in_a_row = 0
+        self.next_start_ms = 0.0
+
     def may_start(self) -> bool:
         return mono_ms() >= self.next_start_ms
 

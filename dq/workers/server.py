@@ -130,5 +130,3 @@ async def _follow_topics(topics: TopicBook) -> None:
     while True:
         topics.refresh()
         await asyncio.sleep(LOOK_S)
-
-

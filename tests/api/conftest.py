@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -14,6 +15,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
+from dq.api import app
 from dq.api.app import make_app, make_runner
 from dq.api.deps import Api
 from dq.core.settings import load_settings
@@ -51,10 +53,16 @@ class Served:
         self.runner = make_runner(make_app(deps))
         await self.runner.setup()
         stack.push_async_callback(self.runner.cleanup)
+        stack.callback(self.schedule.gate.set)
         await web.TCPSite(self.runner, "127.0.0.1", 0).start()
         self.port: int = self.runner.addresses[0][1]
         jar = aiohttp.DummyCookieJar()
         self.session = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=jar))
+
+    def has_lost_its_clients(self) -> bool:
+        """Whether the server has noticed that every client is gone."""
+        assert self.runner.server is not None
+        return all(handler.transport is None for handler in self.runner.server.connections)
 
     async def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
         """`body`: bytes go as they are, anything else as JSON. Underscores in the names of
@@ -62,7 +70,8 @@ class Served:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None:
             named.setdefault("Content-Type", "application/json")
-            body = body if isinstance(body, bytes) else json.dumps(body).encode()
+            raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+            body = io.BytesIO(raw)
         url = URL(f"http://127.0.0.1:{self.port}{path}", encoded=True)
         async with self.session.request(method, url, data=body, headers=named) as answer:
             return Reply(answer.status, answer.headers, await answer.read())
@@ -89,6 +98,7 @@ Start = Callable[..., Awaitable[Served]]
 async def start_api(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
     """Starts an API with the given DQ_ variables."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(app, "DRAIN_S", 0.1)
     async with AsyncExitStack() as stack:
 
         async def start(**environ: str) -> Served:

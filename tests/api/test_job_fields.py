@@ -6,11 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dq.api.ids import new_id
-from dq.api.job_fields import PushFields, read_due, read_job
+from dq.api.job_fields import read_due, read_job
 from dq.api.problems import Refused
 from dq.core.errors import Invalid, TopicUnknown
 from dq.core.topic import Topic
@@ -242,59 +240,6 @@ def test_the_last_of_two_same_fields_counts() -> None:
     assert read(b'{"topic":"x","topic":"t","body":1,"body":2}').body == b"2"
 
 
-@pytest.mark.parametrize(
-    ("raw", "words"),
-    [
-        (b"", "empty"),
-        (b" \n", "empty"),
-        (b'{"topic":"t"', "ends too early"),
-        (b'{"topic":"t"} {}', "trailing characters"),
-        (b'{"topic":"t","body":NaN}', "byte 20"),
-        (b'{"topic":"t","body":-Infinity}', "byte 2"),
-        (b'{"topic":"t","body":01}', "byte 21"),
-        (b'{"topic":"t","body":[1,]}', "trailing comma"),
-        (b'{"topic":"t","body":"\t"}', "byte 21"),
-        (b"{'topic':'t'}", "byte 1"),
-        (b'\xef\xbb\xbf{"topic":"t"}', "byte order mark"),
-        (b'{"topic":"t","body":"\xff"}', "no UTF-8 at byte 21"),
-        (b'{"topic":"t","body":"\xed\xa0\x80"}', "no UTF-8 at byte 21"),
-        (b'{"topic":"t","\xc0":1}', "no UTF-8 at byte 14"),
-        ('{"topic":"t"}'.encode("utf-16"), "no UTF-8 at byte 0"),
-        (b'{"topic":5,', "ends too early"),
-        (b'{"topic":"t","body":"\\ud800", nonsense}', "byte 30"),
-        (b"\x1f\x8b\x08", "no UTF-8"),
-    ],
-)
-def test_what_is_no_json_is_a_400_with_the_place(raw: bytes, words: str) -> None:
-    with pytest.raises(Refused) as caught:
-        read(raw)
-    assert caught.value.problem.status == 400
-    assert words in caught.value.problem.detail
-
-
-@pytest.mark.parametrize("raw", [b"[]", b'"x"', b"null", b"3", b"true"])
-def test_json_that_is_no_object_is_invalid(raw: bytes) -> None:
-    with pytest.raises(Invalid, match="must be a JSON object"):
-        read(raw)
-
-
-@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
-@pytest.mark.parametrize("depth", [2_000, 100_000])
-def test_deep_nesting_is_invalid(opening: bytes, depth: int) -> None:
-    with pytest.raises(Invalid, match="nested too deeply"):
-        read(b'{"topic":"t","body":' + opening * depth)
-
-
-@pytest.mark.parametrize("escape", [b"\\ud800", b"\\udfff", b"\\uD83Dx", b"\\udE00\\ud83d"])
-def test_half_a_surrogate_pair_is_invalid_and_its_field_is_named(escape: bytes) -> None:
-    with pytest.raises(Invalid, match="half of a surrogate pair") as caught:
-        read(b'{"topic":"t","body":["\\ud83d\\ude00 \\\\ud800", "%s"]}' % escape)
-    assert [fault.field for fault in caught.value.errors] == ["body"]
-    with pytest.raises(Invalid) as caught:
-        read(b'{"topic":"t","id":"%s"}' % escape)
-    assert [fault.field for fault in caught.value.errors] == ["id"]
-
-
 def test_another_due_time_is_read_from_one_field() -> None:
     assert read_due(b'{"delay":2}', NOW) == NOW + 2000
     assert read_due(b'{"due":"2026-11-21T06:00:00+08:00"}', NOW) == 1_795_212_000_000
@@ -307,33 +252,3 @@ def test_another_due_time_is_read_from_one_field() -> None:
 def test_a_bad_change_of_the_due_time_is_invalid(raw: bytes) -> None:
     with pytest.raises(Invalid):
         read_due(raw, NOW)
-
-
-JSON_BYTES = st.recursive(
-    st.sampled_from([b"null", b"true", b"-1", b"1e400", b"NaN", b"01", b'"\\ud800"', b'"\xff"'])
-    | st.text(max_size=5).map(lambda text: json.dumps(text).encode())
-    | st.integers().map(lambda number: b"%d" % number)
-    | st.floats().map(lambda number: json.dumps(number).encode()),
-    lambda inner: (
-        st.lists(inner, max_size=3).map(lambda items: b"[%s]" % b",".join(items))
-        | st.dictionaries(st.sampled_from([b"a", b"b"]), inner, max_size=2).map(
-            lambda items: b"{%s}" % b",".join(b'"%s":%s' % item for item in items.items())
-        )
-    ),
-    max_leaves=5,
-)
-NAMES = st.sampled_from([*PushFields.__struct_fields__, "bdoy"])
-PUSHES = st.dictionaries(NAMES, JSON_BYTES | st.just(b'"t"'), max_size=6).map(
-    lambda fields: b"{%s}" % b",".join(b'"%s":%s' % (n.encode(), v) for n, v in fields.items())
-)
-
-
-@given(PUSHES | st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
-def test_no_bytes_raise_anything_but_a_refusal(raw: bytes) -> None:
-    try:
-        job = read(raw)
-    except (Refused, Invalid, TopicUnknown):
-        return
-    whole = json.loads(raw)
-    assert json.loads(job.body) == whole.get("body") or "body" in whole
-    assert raw.count(job.body) or job.body == b"null"

@@ -148,6 +148,13 @@ async def test_a_body_at_the_limit_is_taken_and_beyond_it_is_413(api: Served) ->
     assert_problem(await api.push(topic="t", body="x" * 1999), 413, "too-large")
 
 
+async def test_nine_hundred_levels_of_nesting_are_taken_and_thousands_are_422(api: Served) -> None:
+    assert (await api.push(b'{"topic":"t","body":%s%s}' % (b"[" * 900, b"]" * 900))).status == 201
+    for path in ("/v1/jobs", "/v1/jobs/batch"):
+        deep = b'{"topic":"t","body":' + b"[" * 5000
+        assert_problem(await api.call("POST", path, deep), 422, "invalid", "")
+
+
 async def test_a_hundred_pushes_of_one_id_make_one_job(api: Served) -> None:
     replies = await asyncio.gather(*(api.push(topic="t", id="1", body=n) for n in range(100)))
     results = [reply.doc["result"] for reply in replies]
@@ -165,7 +172,7 @@ async def test_a_client_that_hangs_up_does_not_stop_the_commit(api: Served) -> N
     )
     await wait_until_async(lambda: api.schedule.waiting)
     writer.transport.abort()
-    await wait_until_async(lambda: not api.runner.server.connections)  # type: ignore[union-attr]
+    await wait_until_async(api.has_lost_its_clients)
     api.schedule.gate.set()
     await wait_until_async(lambda: ("t", "1") in api.schedule.jobs)
 

@@ -22,35 +22,32 @@ class Flow(threading.Thread):
         self._spread_s = spread_s
         self.acknowledged: set[str] = set()
         self.due: dict[str, int] = {}
+        self._connection = http.client.HTTPConnection("127.0.0.1", dq.api_port, timeout=5)
         self.start()
 
     def run(self) -> None:
-        connection: http.client.HTTPConnection | None = None
         for number in range(self._total):
             id_ = f"{self._prefix}{number}"
             due = int(time.time() * 1000 + (number % 97) / 97 * self._spread_s * 1000)
-            text = json.dumps({"topic": self._topic, "id": id_, "body": number, "due": due})
             self.due[id_] = due
-            while id_ not in self.acknowledged:
-                try:
-                    if connection is None:
-                        connection = http.client.HTTPConnection(
-                            "127.0.0.1", self._dq.api_port, timeout=5
-                        )
-                    connection.request(
-                        "POST", "/v1/jobs", text, {"Content-Type": "application/json"}
-                    )
-                    answer = connection.getresponse()
-                    answer.read()
-                    if answer.status in (200, 201):
-                        self.acknowledged.add(id_)
-                    else:
-                        time.sleep(0.02)
-                except (OSError, http.client.HTTPException):
-                    if connection is not None:
-                        connection.close()
-                    connection = None
-                    time.sleep(0.02)
+            doc = {"topic": self._topic, "id": id_, "body": number, "due": due}
+            while not self._push(json.dumps(doc)):
+                time.sleep(0.02)
+            self.acknowledged.add(id_)
+        self._connection.close()
+
+    def _push(self, text: str) -> bool:
+        """Whether it was acknowledged; after a cut connection the outcome is unknown."""
+        try:
+            self._connection.request(
+                "POST", "/v1/jobs", text, {"Content-Type": "application/json"}
+            )
+            answer = self._connection.getresponse()
+            answer.read()
+        except (OSError, http.client.HTTPException):
+            self._connection.close()
+            return False
+        return answer.status in (200, 201)
 
     def finish(self, timeout_s: float = 60) -> None:
         """Wait until all are acknowledged."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.delivery.smtp_sink import SmtpSink
+from tests.e2e.background import in_background
 from tests.e2e.program import Program
 from tests.e2e.receiver import Call, Receiver
 from tests.support import wait_until
@@ -23,9 +24,9 @@ def test_a_failing_job_is_retried_by_2n_plus_1_and_mailed_about_when_it_dies(
     tmp_path: Path,
 ) -> None:
     with (
-        SmtpSink() as smtp,
+        in_background(SmtpSink()) as smtp,
         Receiver(lambda call: (500, b'{"oh":"no"}')) as receiver,
-        Program(tmp_path, DQ_RETRY_UNIT="0.4", DQ_SMTP_URL=smtp.url) as dq,
+        Program(tmp_path, DQ_RETRY_UNIT="0.4", DQ_SMTP_URL=smtp.url()) as dq,
     ):
         emails = ["ops@example.com"]
         dq.topic("pay", callback=receiver.url, max_retries=3, email=emails)
@@ -35,18 +36,18 @@ def test_a_failing_job_is_retried_by_2n_plus_1_and_mailed_about_when_it_dies(
         for gap, units in zip(gaps_of(receiver.calls), (1, 3, 5), strict=True):
             assert 0 <= gap - units * UNIT_MS <= 100
         wait_until(lambda: dq.state("pay", "42") == "dead")
-        wait_until(lambda: smtp.messages, 10, "the mail")
+        wait_until(lambda: smtp.mails, 10, "the mail")
         assert [line["result"] for line in dq.lines("notify")] == ["retry"] * 3 + ["dead"]
         job = dq.call("GET", "/v1/jobs/pay/42").json
         states = [entry["state"] for entry in job["history"]]
         assert states == ["delayed", "delayed", "delayed", "delayed", "dead"]
         assert job["history"][-1]["detail"] == "HTTP 500"
-        text = smtp.messages[0].text
-        assert smtp.messages[0].to == emails
+        text = smtp.mails[0].text
+        assert smtp.mails[0].recipients == emails
         for word in ("pay", "42", "4", "HTTP 500", '{"oh":"no"}'):
             assert word in text
         assert dq.stop() == 0
-        assert len(smtp.messages) == 1
+        assert len(smtp.mails) == 1
 
 
 @pytest.mark.time_limit(60)

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 from dq.db.database import Database
 from dq.db.journal_store import JournalStore
 from dq.db.rows import CursorMoved, State
-from dq.db.tables import messages, transitions
+from dq.db.tables import transitions
+from tests.mariadb import MariaDB
 from tests.sql.journal import SECOND, START, Writer, states
 
 SIX_IDS = ["x", "X", "x ", "é", "e", "e\u0301"]
@@ -151,58 +152,6 @@ async def test_a_final_stub_takes_its_due_time_from_the_push(store: JournalStore
     assert record is not None and record.message.due == 777
 
 
-@pytest.mark.parametrize("order", list(permutations("abc")))
-async def test_only_the_newest_push_of_a_job_is_unfinished(
-    store: JournalStore, order: tuple[str, ...]
-) -> None:
-    logs = {name: Writer(store, name) for name in order}
-    for at, name in enumerate("abc"):
-        logs[name].push("1", at, body=name.encode())
-    for name in order:
-        await logs[name].ship()
-    assert [row.body for row in await store.unfinished(b"", 10)] == [b"c"]
-    assert await _all_states(store) == [State.REPLACED, State.REPLACED, State.DELAYED]
-
-
-async def test_pushes_of_one_job_in_one_batch_replace_each_other(store: JournalStore) -> None:
-    writer = Writer(store, "a")
-    for at in range(5):
-        writer.push("1", at, body=str(at).encode())
-    writer.push("2", 9)
-    await writer.ship()
-    assert [row.body for row in await store.unfinished(b"", 10)] == [b"4", b"{}"]
-
-
-async def test_a_finished_version_is_not_replaced(store: JournalStore) -> None:
-    writer = Writer(store, "a")
-    first = writer.push("1", 0)
-    writer.change(first, 1, State.DONE, attempt=1)
-    writer.push("1", 2)
-    await writer.ship()
-    assert await _all_states(store) == [State.DONE, State.DELAYED]
-
-
-async def test_an_outcome_outranks_having_been_replaced(store: JournalStore) -> None:
-    pushes, changes = Writer(store, "push"), Writer(store, "change")
-    first = pushes.push("1", 0)
-    pushes.push("1", 5)
-    await pushes.ship()
-    changes.change(first, 6, State.DONE, attempt=1)
-    await changes.ship()
-    assert await _all_states(store) == [State.DONE, State.DELAYED]
-
-
-async def test_a_late_push_that_was_replaced_long_ago_stays_so(store: JournalStore) -> None:
-    old, new = Writer(store, "old"), Writer(store, "new")
-    first, second = old.push("1", 0), new.push("1", 5)
-    new.change(second, 6, State.DONE, attempt=1)
-    await new.ship()
-    await old.ship()
-    assert first.version < second.version
-    assert await store.unfinished(b"", 10) == []
-    assert await _all_states(store) == [State.REPLACED, State.DONE]
-
-
 async def test_a_row_that_sql_refuses_is_set_aside(store: JournalStore) -> None:
     writer = Writer(store, "a")
     for at in range(40):
@@ -252,6 +201,33 @@ async def test_two_ship_one_log_and_one_of_them_wins(store: JournalStore) -> Non
     assert len(await store.deaths(0, 1000)) == 100
 
 
+async def test_many_ship_changes_of_the_same_jobs_at_once(store: JournalStore) -> None:
+    pushes = Writer(store, "pushes")
+    jobs = [pushes.push(str(at), at) for at in range(300)]
+    consumers = [Writer(store, f"c{number}") for number in range(6)]
+    for number, consumer in enumerate(consumers):
+        for job in jobs if number % 2 else reversed(jobs):
+            consumer.change(job, SECOND + number, State.DELAYED, attempt=number, due=number + 1)
+            consumer.change(job, 2 * SECOND, State.DEAD if number else State.DONE, attempt=9)
+    shipped = await asyncio.gather(*(writer.ship() for writer in [pushes, *consumers]))
+    assert shipped == [[]] * 7
+    assert set((await states(store)).values()) == {"DONE"}
+    deaths = await store.deaths(0, 10_000)
+    assert len({death.no for death in deaths}) == len(deaths) == 1500
+
+
+async def test_a_batch_is_few_statements(store: JournalStore, mariadb: MariaDB) -> None:
+    def inserts() -> int:
+        return int(mariadb.run("SHOW GLOBAL STATUS LIKE 'Com_insert'")[0][1])
+
+    writer = Writer(store, "a")
+    for at in range(1000):
+        writer.change(writer.push(str(at), at), SECOND, State.DONE)
+    before = inserts()
+    await writer.ship()
+    assert inserts() - before <= 8
+
+
 async def test_each_record_is_one_line_of_history(store: JournalStore, database: Database) -> None:
     writer = Writer(store, "a")
     push = writer.push("1", 0)
@@ -278,10 +254,3 @@ async def test_each_record_is_one_line_of_history(store: JournalStore, database:
     assert (line.ms, line.due, line.process, line.host) == (12, 5, "dq-consumer-0", "h1")
     async with database.read() as conn:
         assert await conn.scalar(sa.select(sa.func.count()).select_from(transitions)) == 1
-
-
-async def _all_states(store: JournalStore) -> list[int]:
-    """Of every version, oldest first; not even replaced ones left out."""
-    async with store._database.read() as conn:
-        rows = await conn.execute(sa.select(messages.c.state).order_by(messages.c.version))
-        return list(rows.scalars())

@@ -94,3 +94,8 @@ async def test_settings_are_listed_by_prefix(repository: Repository) -> None:
         "token.a": "token.a",
         "token.b": "token.b",
     }
+
+
+async def test_a_new_setting_put_by_many_at_once_is_there(repository: Repository) -> None:
+    await asyncio.gather(*(repository.put_setting("mail", number) for number in range(8)))
+    assert await repository.get_setting("mail") in range(8)
