@@ -7,6 +7,9 @@ catches for itself. On a stop, what is being committed is brought to its end fir
 from __future__ import annotations
 
 import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -42,6 +45,19 @@ def make_app(deps: Api) -> web.Application:
 
     app.on_cleanup.append(finish_commits)
     return app
+
+
+@asynccontextmanager
+async def serving(app: web.Application, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve `app` on a socket that listens already, as long as the block lasts; what is being
+    committed at the end is brought to its end."""
+    runner = make_runner(app)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listener, backlog=1024).start()
+        yield
+    finally:
+        await runner.cleanup()
 
 
 def make_runner(app: web.Application) -> web.AppRunner:

@@ -15,19 +15,18 @@ import asyncio
 import logging
 from pathlib import Path
 
-from redis.exceptions import RedisError
-
 from dq.core import clock
 from dq.core.errors import DqError, NodeAway
 from dq.log.frames import NOTE, LogDamaged
 from dq.log.log import cut_torn_tail, read_frames
 from dq.log.neighbours import Neighbour, Neighbours
 from dq.queue import records
-from dq.queue.nodes import Bucket, Nodes
+from dq.queue.lane import AWAIT_OTHERS_MS
+from dq.queue.nodes import Bucket, NodeRefused, Nodes
 from dq.queue.records import StoredJob
 from dq.queue.resend import missing_records
 from dq.queue.store import Store, read_position
-from dq.queue.writer import AWAIT_OTHERS_MS, Writer
+from dq.queue.writer import Writer
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +77,7 @@ class Heir:
                 await self._bury(one)
             except NodeAway as error:
                 _log.debug("the log of %s waits: %s", one.head.process, error.detail)
-            except (LogDamaged, FileNotFoundError, RedisError) as error:
+            except (LogDamaged, FileNotFoundError, NodeRefused) as error:
                 self._tell_once(one, error)
         if all((one.folder / BURIED).exists() for one in dead):
             await self._rescue_expired()
@@ -119,6 +118,8 @@ class Heir:
         if not epoch:
             raise NodeAway(f"{bucket.name} has not been begun")
         bucket.epoch = epoch
+        if not one.is_declared(bucket.name, bucket.epoch_number):
+            raise NodeAway(f"{bucket.name} is being restored")
         index = one.index_of[bucket.name]
         if applied < last:
             chunks = await asyncio.to_thread(missing_records, one.folder, index, applied, last + 1)
@@ -130,7 +131,7 @@ class Heir:
                 last - applied,
                 one.head.process,
             )
-        one.high[index] = max(one.high[index], last)
+        one.declare(bucket.name, bucket.epoch_number, max(one.high[index], last))
 
     async def _replay(
         self, one: Neighbour, bucket: Bucket, first: int, payloads: list[bytes]

@@ -6,7 +6,8 @@ makes a new one. It is a folder of segments, each named after the position of it
     data/log/<writer>/00000000000000000000.seg ...     records, see frames.py
     data/log/<writer>/alive                            flock held while the writer lives
     data/log/<writer>/high                             per bucket, the highest position ever seen
-                                                       applied; shared memory for the neighbours
+                                                       applied and in which epoch of the bucket;
+                                                       shared memory for the neighbours
 
 It must never sync a file again after a failed sync: the kernel may have thrown the pages away and
 say yes the second time. The process ends instead, and its heir applies what reached the disk.
@@ -30,6 +31,7 @@ from dq.log.frames import Frame, Head, decode_frames, decode_head, encode_head
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 MAX_BUCKETS = 512
+EPOCHS = MAX_BUCKETS
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -160,8 +162,9 @@ def segments(folder: Path) -> list[tuple[int, Path]]:
 
 
 def open_high(folder: Path) -> memoryview:
-    """The shared table of applied positions, one 64-bit number a bucket; made when missing."""
-    size = MAX_BUCKETS * 8
+    """The shared table of applied positions, made when missing: a 64-bit number a bucket, then,
+    from EPOCHS on, the epoch in which each of them holds."""
+    size = 2 * MAX_BUCKETS * 8
     fd = os.open(folder / "high", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         if os.fstat(fd).st_size < size:

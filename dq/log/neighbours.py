@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from dq.log.frames import Head, LogDamaged
-from dq.log.log import open_high, read_head
+from dq.log.log import EPOCHS, open_high, read_head
 
 
 class Neighbour:
@@ -30,6 +30,17 @@ class Neighbour:
         """The highest sequence of this writer ever seen applied in the bucket of that name."""
         index = self.index_of.get(bucket)
         return 0 if index is None else self.high[index]
+
+    def declare(self, bucket: str, epoch: int, applied: int) -> None:
+        """The bucket was begun anew, and what stands there of this writer reaches to `applied`."""
+        index = self.index_of[bucket]
+        self.high[index] = applied
+        self.high[EPOCHS + index] = epoch
+
+    def is_declared(self, bucket: str, epoch: int) -> bool:
+        """Whether `high` speaks of this epoch of the bucket."""
+        index = self.index_of[bucket]
+        return not self.high[index] or self.high[EPOCHS + index] == epoch
 
     def is_alive(self) -> bool:
         """Whether its process still holds the log."""

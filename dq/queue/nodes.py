@@ -27,6 +27,7 @@ from redis.exceptions import (
     ClusterDownError,
     ConnectionError,
     MasterDownError,
+    NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
@@ -35,7 +36,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from dq.core.errors import NodeAway, NodeFull
+from dq.core.errors import DqError, NodeAway, NodeFull
 from dq.core.files import write_atomically
 from dq.queue.keys import NODE_KEY, bucket_keys
 
@@ -66,6 +67,11 @@ _AWAY_WORDS = (
 
 T = TypeVar("T")
 
+
+class NodeRefused(DqError):
+    """Redis refused a command: a mistake of ours, or a key that is not what it should be."""
+
+
 Client = Any
 """redis.asyncio's Redis or RedisCluster; their common interface has no type of its own."""
 
@@ -82,6 +88,11 @@ class Bucket:
 
     def __post_init__(self) -> None:
         self.keys = bucket_keys(self.number)
+
+    @property
+    def epoch_number(self) -> int:
+        """The epoch as the shared tables of positions keep it; an epoch is 16 hex digits."""
+        return int(self.epoch or b"0", 16)
 
     @property
     def name(self) -> str:
@@ -175,21 +186,21 @@ def _sentinel_client(url: str, options: dict[str, Any]) -> Client:
 async def ask(node: Node, command: Awaitable[T], timeout_s: float = TIMEOUT_S) -> T:
     """A command's answer within `timeout_s`.
 
-    Raises NodeAway, NodeFull, or what Redis complains of where that is a mistake of ours. The
-    bound is ours because redis-py's own is `asyncio.wait_for`, which in Python 3.11 may swallow a
-    cancellation.
+    Raises NodeAway, NodeFull, and NodeRefused where that is a mistake of ours. The bound is ours
+    because redis-py's own is `asyncio.wait_for`, which may swallow a cancellation (Python 3.11).
     """
     try:
         async with asyncio.timeout(timeout_s):
             return await command
+    except NoScriptError:
+        raise
     except RedisError as error:
-        raise translate(node, error) from error
+        raise _translate(node, error) from error
     except OSError as error:
         raise NodeAway(f"{node.name}: {error or 'no answer in time'}") from error
 
 
-def translate(node: Node, error: Exception) -> Exception:
-    """What a complaint of Redis means to dq; the complaint itself when it is a mistake of ours."""
+def _translate(node: Node, error: Exception) -> DqError:
     words = str(error)
     if isinstance(error, OutOfMemoryError) or "OOM" in words:
         return NodeFull()
@@ -197,7 +208,7 @@ def translate(node: Node, error: Exception) -> Exception:
         return NodeAway(f"{node.name}: {words or type(error).__name__}")
     if isinstance(error, ResponseError) and any(word in words for word in _AWAY_WORDS):
         return NodeAway(f"{node.name}: {words}")
-    return error
+    return NodeRefused(f"{node.name} refused a command: {words}")
 
 
 class Nodes:

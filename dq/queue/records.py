@@ -78,7 +78,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """A job as its bucket holds it."""
+    """A job as its bucket holds it. `changed`: the stamp of its last move or retry, or 0."""
 
     version: Version
     due_ms: int
@@ -89,6 +89,7 @@ class StoredJob:
     id: str
     key: str
     body: bytes
+    changed: int = 0
 
     @property
     def created_ms(self) -> int:
@@ -117,9 +118,8 @@ def unpack(payload: bytes) -> list[Any]:
 
 def unpack_job(payload: bytes) -> StoredJob:
     """The job in a bucket's hash (written by lua/bucket.lua's `save`)."""
-    stamp, writer, seq, due, retries, priority, timeout, topic, id_, key, body = unpack(payload)[
-        :11
-    ]
+    fields = unpack(payload)
+    stamp, writer, seq, due, retries, priority, timeout, topic, id_, key, body = fields[:11]
     return StoredJob(
         version=Version(stamp, writer, seq),
         due_ms=due,
@@ -130,6 +130,29 @@ def unpack_job(payload: bytes) -> StoredJob:
         id=id_.decode(),
         key=key.decode(),
         body=body,
+        changed=fields[12],
+    )
+
+
+def pack_job(job: StoredJob) -> bytes:
+    """A job as a bucket's hash holds it; the reverse of `unpack_job`."""
+    version = job.version
+    return pack(
+        [
+            version.stamp,
+            version.writer,
+            version.seq,
+            job.due_ms,
+            job.retries,
+            job.priority,
+            job.timeout_ms,
+            job.topic,
+            job.id,
+            job.key,
+            job.body,
+            0,
+            job.changed,
+        ]
     )
 
 

@@ -16,8 +16,9 @@ from typing import Any
 
 from redis.exceptions import NoScriptError
 
+from dq.core.errors import NodeAway
 from dq.queue.nodes import Bucket, ask
-from dq.queue.records import StoredJob, digest_of, pack, unpack_job
+from dq.queue.records import StoredJob, digest_of, pack, pack_job, unpack_job
 
 FORWARD_MOST = 500
 LEASE_MOST = 500
@@ -38,7 +39,8 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """What `lease` answers. `state`: OK, BEHIND, EPOCH or RESTORING."""
+    """What `lease` answers. `state`: OK, BEHIND, HOLD or EPOCH. `wait_ms`: when to ask again
+    where that is known, else -1."""
 
     state: str
     jobs: list[tuple[bytes, StoredJob]]
@@ -85,6 +87,8 @@ class Store:
         self._rescue = _Script("bucket", "rescue")
         self._limit = _Script("bucket", "limit")
         self._found = _Script("bucket", "found")
+        self._reassert = _Script("bucket", "reassert")
+        self._restore = _Script("bucket", "restore")
         self._find = _Script("bucket", "find")
 
     async def apply(
@@ -123,6 +127,7 @@ class Store:
         first_token: int,
         want: int,
         *,
+        last_token: int = 0,
         passed_over: Sequence[str] = (),
         high: Sequence[tuple[bytes, int]] = (),
         lease_ms: int = LEASE_MS,
@@ -130,6 +135,7 @@ class Store:
     ) -> Leased:
         """Ready -> running for up to `want` (<= LEASE_MOST) jobs.
 
+        `last_token`: the last that this consumer was given by this bucket, in this epoch.
         `high`: for writers known here, the highest sequence ever seen applied in this bucket.
         """
         positions: list[Any] = [part for pair in high for part in pair]
@@ -141,6 +147,7 @@ class Store:
             first_token,
             want,
             lease_ms,
+            last_token,
             len(passed_over),
             *passed_over,
             *positions,
@@ -149,7 +156,7 @@ class Store:
         if state == "EPOCH":
             return Leased(state, [], epoch=answer[1])
         if state != "OK":
-            return Leased(state, [])
+            return Leased(state, [], wait_ms=answer[1] if state == "HOLD" else -1)
         return Leased(state, _with_tokens(answer[3:], consumer, first_token), answer[1], answer[2])
 
     async def extend(self, bucket: Bucket, leases: Sequence[tuple[bytes, bytes, int]]) -> int:
@@ -193,14 +200,53 @@ class Store:
             pairs += [topic, pack(list(values))]
         return bool(await self._limit(bucket, revision, *pairs))
 
-    async def found(self, bucket: Bucket, epoch: bytes, state: str = "ready") -> tuple[bytes, str]:
-        """Begin a bucket that is fresh or was wiped; answers its epoch and state."""
-        answer = await self._found(bucket, epoch, state)
+    async def found(
+        self,
+        bucket: Bucket,
+        epoch: bytes,
+        state: str = "ready",
+        hold_ms: int = 0,
+        now_ms: int | None = None,
+    ) -> tuple[bytes, str]:
+        """Begin a bucket that is fresh or was wiped; answers its epoch and state.
+
+        `epoch`: 16 fresh random hex digits. `hold_ms`: for so long nothing is leased.
+        """
+        answer = await self._found(bucket, _now(now_ms), epoch, state, hold_ms)
         return answer[0], answer[1].decode()
 
+    async def reassert(
+        self,
+        bucket: Bucket,
+        consumer: bytes,
+        last_token: int,
+        leases: Sequence[tuple[StoredJob, bytes, int]],
+    ) -> int:
+        """Leases (job, token, until ms) that the bucket may have lost; how many stand now."""
+        parts: list[Any] = []
+        for job, token, until_ms in leases:
+            version = job.version
+            digest = digest_of(job.topic, job.id)
+            parts += [digest, token, version.stamp, version.writer, job.topic, until_ms]
+        kept: int = await self._reassert(bucket, consumer, last_token, *parts)
+        return kept
+
+    async def restore(
+        self, bucket: Bucket, jobs: Sequence[StoredJob], now_ms: int | None = None
+    ) -> int:
+        """Unfinished jobs from the journal, where the bucket has lost them; how many it had."""
+        parts = [part for job in jobs for part in (digest_of(job.topic, job.id), pack_job(job))]
+        restored: int = await self._restore(bucket, _now(now_ms), *parts)
+        return restored
+
     async def find(self, bucket: Bucket, topic: str, id_: str) -> tuple[StoredJob, str] | None:
-        """An unfinished job and its state: delayed, ready or running."""
-        raw, state = await self._find(bucket, digest_of(topic, id_))
+        """An unfinished job and its state: delayed, ready or running.
+
+        Raises NodeAway for one that is not there while the bucket is being restored.
+        """
+        raw, state, begun = await self._find(bucket, digest_of(topic, id_))
+        if raw is None and begun != b"ready":
+            raise NodeAway(f"{bucket.name} is being restored")
         if raw is None:
             return None
         job = unpack_job(raw)

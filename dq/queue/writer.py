@@ -16,52 +16,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
-from redis.exceptions import RedisError
-
 from dq.core import clock
-from dq.core.errors import DiskFull, NodeAway, NodeFull, Overloaded
+from dq.core.errors import DiskFull, NodeFull, Overloaded
 from dq.log.frames import NOTE, encode_frame
 from dq.log.log import Log, LogBroken
+from dq.queue.lane import Entry, Lane
 from dq.queue.nodes import Bucket
-from dq.queue.records import NOTHING, Code, Op, note, pack
-from dq.queue.resend import missing_records
-from dq.queue.store import Store, read_position
+from dq.queue.records import Code, note, pack
+from dq.queue.store import Store
 
 _log = logging.getLogger(__name__)
 
-APPLY_MOST = 200
-APPLY_BYTES = 4 * 1024 * 1024
 LAZY_SYNC_S = 0.05
 ANSWER_WITHIN_MS = 2_000
 MOST_WAITING = 50_000
 MOST_WAITING_BYTES = 256 * 1024 * 1024
-AWAIT_OTHERS_MS = 5_000
 LOG_BROKEN_EXIT = 4
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    """A record on its way. `answer` is None for those that nobody waits for."""
-
-    bucket: Bucket | None
-    payload: bytes
-    answer: asyncio.Future[Code]
-    since_ms: float
-    seq: int = 0
-
-    def resolve(self, code: Code) -> None:
-        if not self.answer.done():
-            self.answer.set_result(code)
-
-    def fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
 
 
 class Writer:
@@ -86,8 +60,8 @@ class Writer:
         self._lazy = lazy
         self._answer_within_ms = answer_within_ms
         self._on_broken = on_broken or (lambda: os._exit(LOG_BROKEN_EXIT))
-        self._lanes = {bucket.index: _Lane(self, bucket) for bucket in buckets}
-        self._pending: list[_Entry] = []
+        self._lanes = {bucket.index: Lane(self, bucket) for bucket in buckets}
+        self._pending: list[Entry] = []
         self._has_pending = asyncio.Event()
         self._disk = ThreadPoolExecutor(1, "dq-sync")
         self._seqs: dict[int, int] = {}
@@ -163,7 +137,7 @@ class Writer:
 
     def _enter(self, bucket: Bucket | None, payload: bytes) -> asyncio.Future[Code]:
         answer: asyncio.Future[Code] = asyncio.get_running_loop().create_future()
-        self._pending.append(_Entry(bucket, payload, answer, clock.mono_ms()))
+        self._pending.append(Entry(bucket, payload, answer, clock.mono_ms()))
         self._waiting += 1
         self._waiting_bytes += len(payload)
         self._has_pending.set()
@@ -187,7 +161,7 @@ class Writer:
             else:
                 self._hand_over(group)
 
-    def _append(self, group: list[_Entry]) -> None:
+    def _append(self, group: list[Entry]) -> None:
         seqs = dict(self._seqs)
         frames = []
         for entry in group:
@@ -212,12 +186,12 @@ class Writer:
             _log.critical("this process ends, its log is broken: %s", error)
             self._on_broken()
 
-    def _refuse(self, group: list[_Entry], error: Exception) -> None:
+    def _refuse(self, group: list[Entry], error: Exception) -> None:
         for entry in group:
             self.forget(entry)
             entry.fail(error)
 
-    def _hand_over(self, group: list[_Entry]) -> None:
+    def _hand_over(self, group: list[Entry]) -> None:
         for entry in group:
             if entry.bucket is None:
                 self.forget(entry)
@@ -225,7 +199,11 @@ class Writer:
             else:
                 self._lanes[entry.bucket.index].enter(entry)
 
-    def forget(self, entry: _Entry) -> None:
+    def last_seq(self, bucket: Bucket) -> int:
+        """The sequence of the newest record in the log for a bucket, 0 without any."""
+        return self._seqs.get(bucket.index, 0)
+
+    def forget(self, entry: Entry) -> None:
         """The entry no longer counts as waiting."""
         self._waiting -= 1
         self._waiting_bytes -= len(entry.payload)
@@ -241,175 +219,3 @@ class Writer:
             await asyncio.sleep(0.25)
             for lane in self._lanes.values():
                 lane.fail_late_ones(clock.mono_ms() - self._answer_within_ms)
-
-
-class _Lane:
-    """The records of one writer for one bucket, in order."""
-
-    def __init__(self, writer: Writer, bucket: Bucket) -> None:
-        self._writer = writer
-        self._bucket = bucket
-        self._queue: deque[_Entry] = deque()
-        self._has_work = asyncio.Event()
-        self._busy = asyncio.Lock()
-        self._away_since_ms: float | None = None
-
-    def enter(self, entry: _Entry) -> None:
-        self._queue.append(entry)
-        self._has_work.set()
-
-    def fail_late_ones(self, before_ms: float) -> None:
-        for entry in self._queue:
-            if entry.since_ms > before_ms:
-                break
-            entry.fail(NodeAway(f"{self._bucket.node.name} did not answer in time"))
-
-    async def run(self) -> None:
-        """Apply what comes, for ever; once a second when idle see that nothing was lost."""
-        while True:
-            try:
-                async with asyncio.timeout(1.0):
-                    await self._has_work.wait()
-            except TimeoutError:
-                await self.catch_up()
-                continue
-            self._has_work.clear()
-            while self._queue:
-                async with self._busy:
-                    await self._apply_group(self._next_group())
-
-    async def catch_up(self) -> None:
-        """Compare what the node has of this writer with what it once had."""
-        high = self._writer.log.high[self._bucket.index]
-        if not high:
-            return
-        try:
-            epoch, _, applied = await read_position(self._bucket, self._writer.name)
-        except NodeAway as error:
-            self._tell_away(error)
-            return
-        self._tell_back()
-        if not epoch:
-            return
-        self._bucket.epoch = epoch
-        if applied < high:
-            async with self._busy:
-                await self._rewind(applied, high + 1)
-
-    def _next_group(self) -> list[_Entry]:
-        group: list[_Entry] = []
-        size = 0
-        for entry in self._queue:
-            if group and (len(group) >= APPLY_MOST or size + len(entry.payload) > APPLY_BYTES):
-                break
-            group.append(entry)
-            size += len(entry.payload)
-        return group
-
-    async def _apply_group(self, group: list[_Entry]) -> None:
-        payloads = [entry.payload for entry in group]
-        refused: dict[int, Code] = {}
-        try:
-            codes = await self._send(group[0].seq, payloads, "")
-        except NodeFull:
-            codes = await self._send_without_pushes(group, refused)
-        except RedisError as error:
-            if len(group) > 1:
-                await self._apply_group(group[: len(group) // 2])
-                return
-            _log.error("record %d of %s is set aside: %s", group[0].seq, self._bucket.name, error)
-            codes = await self._send(group[0].seq, [NOTHING], "")
-            refused[group[0].seq] = Code.REFUSED
-        await self._finish(group, codes, refused)
-
-    async def _send_without_pushes(self, group: list[_Entry], refused: dict[int, Code]) -> bytes:
-        """The node is out of memory: what adds is refused for good, the rest goes through."""
-        payloads = []
-        for entry in group:
-            is_push = entry.payload[1] == Op.PUSH
-            payloads.append(NOTHING if is_push else entry.payload)
-            if is_push:
-                refused[entry.seq] = Code.FULL
-        return await self._send(group[0].seq, payloads, "")
-
-    async def _finish(self, group: list[_Entry], codes: bytes, refused: dict[int, Code]) -> None:
-        outcomes = [
-            refused.get(entry.seq, Code(code)) for entry, code in zip(group, codes, strict=True)
-        ]
-        to_note = [
-            (entry.seq, code)
-            for entry, code in zip(group, outcomes, strict=True)
-            if code >= Code.REFUSED
-        ]
-        if to_note:
-            await self._writer.note_refusals(self._bucket, to_note)
-        self._writer.log.high[self._bucket.index] = group[-1].seq
-        for entry, code in zip(group, outcomes, strict=True):
-            self._queue.popleft()
-            self._writer.forget(entry)
-            if code is Code.REFUSED:
-                entry.fail(RuntimeError("the queue refused this record; see the error log"))
-            else:
-                entry.resolve(code)
-
-    async def _send(self, first: int, payloads: list[bytes], flags: str) -> bytes:
-        """Have records applied, however often the node goes away meanwhile; their outcomes."""
-        codes = b""
-        waits_since_ms: float | None = None
-        while payloads:
-            try:
-                answer = await self._writer.store.apply(
-                    self._bucket, self._writer.name, first, payloads, flags=flags
-                )
-            except NodeAway as error:
-                self._tell_away(error)
-                await asyncio.sleep(0.1)
-                continue
-            self._tell_back()
-            if answer.state == "EPOCH":
-                await self._adopt(answer.epoch)
-            elif answer.state == "GAP":
-                await self._rewind(answer.position, first)
-            else:
-                done = answer.position - first + 1
-                codes += answer.codes
-                first, payloads = first + done, payloads[done:]
-            if answer.state == "WAIT":
-                waits_since_ms = waits_since_ms or clock.mono_ms()
-                if clock.mono_ms() - waits_since_ms > AWAIT_OTHERS_MS and "f" not in flags:
-                    flags += "f"
-                await asyncio.sleep(0.02)
-        return codes
-
-    async def _adopt(self, epoch: bytes) -> None:
-        """The bucket was begun anew, or is about to be; what it lacks shows as a gap."""
-        if epoch and epoch != self._bucket.epoch:
-            self._bucket.epoch = epoch
-        else:
-            await asyncio.sleep(0.05)
-
-    async def _rewind(self, applied: int, until: int) -> None:
-        """Send again what lies after `applied` and before `until`."""
-        name = self._bucket.name
-        chunks = await asyncio.to_thread(
-            missing_records, self._writer.log.folder, self._bucket.index, applied, until
-        )
-        if not chunks or chunks[0][0] != applied + 1:
-            _log.error("%s lacks records from %d on that this log no longer has", name, applied + 1)
-            await asyncio.sleep(1.0)
-            return
-        total = sum(len(payloads) for _, payloads in chunks)
-        _log.warning("%s had lost %d records of this process; they are sent again", name, total)
-        for first, payloads in chunks:
-            await self._send(first, payloads, "r")
-
-    def _tell_away(self, error: NodeAway) -> None:
-        if self._away_since_ms is None:
-            self._away_since_ms = clock.mono_ms()
-            _log.warning("%s: writing waits: %s", self._bucket.name, error.detail)
-
-    def _tell_back(self) -> None:
-        if self._away_since_ms is not None:
-            seconds = (clock.mono_ms() - self._away_since_ms) / 1000
-            self._away_since_ms = None
-            _log.warning("%s: writing goes on after %.1f s", self._bucket.name, seconds)

@@ -1,4 +1,4 @@
-"""dq-redis-checker: watches the nodes, begins their buckets, keeps the topics of this host current.
+"""dq-redis-checker: watches the nodes, restores what they lost, follows topics changed elsewhere.
 
 An outage is told twice: when it begins, and when it ends with its length.
 """
@@ -7,59 +7,78 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-
-from redis.exceptions import RedisError
 
 from dq.core import clock
 from dq.core.errors import DatabaseAway, NodeAway, NodeFull
 from dq.db.database import Database
+from dq.db.journal_store import JournalStore
 from dq.db.repository import Repository
 from dq.db.topic_book import TopicBook
+from dq.journal.restore import Restorer
 from dq.queue.keys import NODE_KEY
-from dq.queue.nodes import Node, Nodes, ask
-from dq.queue.store import Store, read_position
+from dq.queue.nodes import Node, NodeRefused, Nodes, ask
+from dq.queue.records import digest_of
+from dq.queue.store import Store
 from dq.workers.base import Context
 from dq.workers.outfit import open_nodes, work_until_stopping
 
 _log = logging.getLogger(__name__)
 
 EACH_S = 1.0
-AWAY_EACH_S = 0.1
+AGAIN_S = 0.1
+PATIENCE_MS = 3_000
 
 
 class Checker:
-    """Looks at each node once a second."""
+    """Looks at each node once a second, and has restored what it lacks."""
 
-    def __init__(self, nodes: Nodes, store: Store) -> None:
+    def __init__(self, nodes: Nodes, restorer: Restorer) -> None:
         self._nodes = nodes
-        self._store = store
+        self._restorer = restorer
         self._away_since_ms: dict[str, float] = {}
         self._looked_into: set[str] = set()
+        self._waits_since_ms: dict[str, float] = {}
+        self._waiting_told: set[str] = set()
 
     async def watch(self, node: Node) -> None:
         """Until cancelled."""
         while True:
             try:
-                await self.tick(node)
-            except (NodeAway, NodeFull, RedisError) as error:
+                is_done = await self.tick(node)
+            except (NodeAway, NodeFull, NodeRefused) as error:
                 self._tell_away(node, error)
-                await asyncio.sleep(AWAY_EACH_S)
+                is_done = False
             else:
                 self._tell_back(node)
-                await asyncio.sleep(EACH_S)
+            await asyncio.sleep(EACH_S if is_done else AGAIN_S)
 
-    async def tick(self, node: Node) -> None:
-        """One look: a bucket that is not there is begun. Raises NodeAway, RedisError."""
+    async def tick(self, node: Node) -> bool:
+        """One look: a bucket that is not there is begun and restored; False when a restore has to
+        wait for SQL.
+
+        Raises NodeAway, NodeFull, NodeRefused.
+        """
         await self._check_memory_policy(node)
+        await ask(node, node.client.hsetnx(NODE_KEY, "buckets", len(node.buckets)))
+        away: DatabaseAway | None = None
         for bucket in node.buckets:
-            epoch, _, _ = await read_position(bucket, b"")
-            if epoch:
-                bucket.epoch = epoch
-                continue
-            await ask(node, node.client.hsetnx(NODE_KEY, "buckets", len(node.buckets)))
-            bucket.epoch, _ = await self._store.found(bucket, secrets.token_hex(8).encode())
-            _log.info("%s was empty and has been begun", bucket.name)
+            try:
+                await self._restorer.look_after(bucket)
+            except DatabaseAway as error:
+                away = error
+        self._tell_waiting(node, away)
+        return away is None
+
+    def _tell_waiting(self, node: Node, away: DatabaseAway | None) -> None:
+        """Told when it lasts; at a first start it is over when dq-journal has made the schema."""
+        if away is None:
+            self._waits_since_ms.pop(node.name, None)
+            self._waiting_told.discard(node.name)
+            return
+        since_ms = self._waits_since_ms.setdefault(node.name, clock.mono_ms())
+        if clock.mono_ms() - since_ms > PATIENCE_MS and node.name not in self._waiting_told:
+            self._waiting_told.add(node.name)
+            _log.error("what %s lost is restored when SQL is back: %s", node.name, away.detail)
 
     async def _check_memory_policy(self, node: Node) -> None:
         if node.name not in self._looked_into or node.name in self._away_since_ms:
@@ -110,7 +129,9 @@ async def run(ctx: Context) -> None:
     await database.open()
     repository = Repository(database)
     topics = TopicBook(ctx.settings.data_dir / "topics.json", repository)
-    checker = Checker(nodes, Store())
+    journal = JournalStore(database, digest_of)
+    restorer = Restorer(nodes, Store(), journal, ctx.settings.data_dir / "log")
+    checker = Checker(nodes, restorer)
     ctx.ready()
     watches = (checker.watch(node) for node in nodes.all)
     await work_until_stopping(ctx, follow_topics(topics, repository), *watches)

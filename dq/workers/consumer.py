@@ -43,7 +43,10 @@ LEASE_SPARE_MS = 10_000
 class _InHand:
     """A version that is being called or settled here, and the newest lease of it."""
 
+    bucket: Bucket
+    job: StoredJob
     token: bytes
+    until_ms: int
 
 
 class Consumer:
@@ -69,6 +72,7 @@ class Consumer:
         self._limits_told: dict[int, tuple[int, bytes]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_token = 1
+        self._last_token: dict[tuple[int, bytes], int] = {}
 
     async def run(self) -> None:
         """Until cancelled; callbacks under way go on, see `drain`."""
@@ -138,6 +142,7 @@ class Consumer:
                 self._writer.name,
                 first,
                 want,
+                last_token=self._last_token.get((bucket.index, bucket.epoch), 0),
                 passed_over=self._passed_over(),
                 high=self._neighbours.high_of(bucket.name),
             )
@@ -151,12 +156,30 @@ class Consumer:
             bucket.epoch = leased.epoch
             return bool(leased.epoch)
         if leased.state != "OK":
-            _log.info("%s hands out nothing now: %s", bucket.name, leased.state.lower())
+            await self._reassert(bucket)
+            self._come_back(bucket, max(leased.wait_ms, 50) / 1000)
             return False
         if leased.wait_ms >= 0:
             self._come_back(bucket, leased.wait_ms / 1000)
+        if leased.jobs:
+            last = int.from_bytes(leased.jobs[-1][0][8:], "big")
+            self._last_token[bucket.index, bucket.epoch] = last
         await self._begin(bucket, leased)
         return len(leased.jobs) >= want
+
+    async def _reassert(self, bucket: Bucket) -> None:
+        """The bucket has lost something, perhaps our leases too: say what is in hand here, or it
+        would be handed out again."""
+        leases = [
+            (one.job, one.token, one.until_ms)
+            for one in self._in_hand.values()
+            if one.bucket is bucket
+        ]
+        last = self._last_token.get((bucket.index, bucket.epoch), 0)
+        try:
+            await self._outfit.store.reassert(bucket, self._writer.name, last, leases)
+        except NodeAway as error:
+            _log.debug("%s: %s", bucket.name, error.detail)
 
     def _come_back(self, bucket: Bucket, after_s: float) -> None:
         asyncio.get_running_loop().call_later(after_s, self._ring, bucket)
@@ -196,7 +219,8 @@ class Consumer:
                     longer.append((digest_of(job.topic, job.id), token, leased.now_ms + needed_ms))
         await self._adjust(bucket, returned, longer)
         for token, job, topic in begun:
-            self._start(bucket, token, job, topic)
+            until_ms = leased.now_ms + int(timeout_of(topic, job) * 1000) + LEASE_SPARE_MS
+            self._start(_InHand(bucket, job, token, until_ms), topic)
 
     async def _adjust(
         self,
@@ -212,21 +236,22 @@ class Consumer:
         except NodeAway as error:
             _log.warning("%s: leases not adjusted: %s", bucket.name, error.detail)
 
-    def _start(self, bucket: Bucket, token: bytes, job: StoredJob, topic: Topic) -> None:
-        in_hand = self._in_hand[job.version.key] = _InHand(token)
-        self._per_topic[job.topic] += 1
+    def _start(self, one: _InHand, topic: Topic) -> None:
+        self._in_hand[one.job.version.key] = one
+        self._per_topic[one.job.topic] += 1
         self._free -= 1
         if self._free <= 0:
             self._has_room.clear()
-        self._keep(asyncio.create_task(self._serve(bucket, job, topic, in_hand)))
+        self._keep(asyncio.create_task(self._serve(one, topic)))
 
-    async def _serve(self, bucket: Bucket, job: StoredJob, topic: Topic, in_hand: _InHand) -> None:
+    async def _serve(self, one: _InHand, topic: Topic) -> None:
+        job = one.job
         try:
             try:
                 outcome = await make_attempt(self._caller, topic, job, self._unit_s, self._name)
             finally:
                 self._release(job.topic)
-            await self._settle(bucket, job, outcome, in_hand)
+            await self._settle(one, outcome)
         except DqError as error:
             _log.error("%s/%s: outcome not settled: %s", job.topic, job.id, error)
         except Exception:
@@ -241,34 +266,28 @@ class Consumer:
         if not self._per_topic[topic]:
             del self._per_topic[topic]
 
-    async def _settle(
-        self, bucket: Bucket, job: StoredJob, outcome: Outcome, in_hand: _InHand
-    ) -> None:
+    async def _settle(self, one: _InHand, outcome: Outcome) -> None:
         """Until the outcome counts, or is somebody else's to say."""
+        job = one.job
         while True:
-            token = in_hand.token
+            token, stamp = one.token, self._writer.next_stamp()
             record = records.settle(
-                self._writer.next_stamp(),
-                job,
-                token,
-                outcome.verdict,
-                outcome.due_ms,
-                outcome.story,
+                stamp, job, token, outcome.verdict, outcome.due_ms, outcome.story
             )
             try:
-                code = await self._writer.submit(bucket, record)
+                code = await self._writer.submit(one.bucket, record)
             except DiskFull:
-                await self._wait_for_disk(bucket, job, token)
+                await self._wait_for_disk(one)
                 continue
-            if code is not Code.STALE or in_hand.token == token:
+            if code is not Code.STALE or one.token == token:
                 break
         if code >= Code.REFUSED:
             _log.info("%s/%s: outcome came too late: %s", job.topic, job.id, code.name)
 
-    async def _wait_for_disk(self, bucket: Bucket, job: StoredJob, token: bytes) -> None:
+    async def _wait_for_disk(self, one: _InHand) -> None:
         """The outcome can't be logged yet: keep the lease, or the job would be called again."""
-        lease = (digest_of(job.topic, job.id), token, clock.now_ms() + LEASE_MS)
-        await self._adjust(bucket, [], [lease])
+        digest = digest_of(one.job.topic, one.job.id)
+        await self._adjust(one.bucket, [], [(digest, one.token, clock.now_ms() + LEASE_MS)])
         await asyncio.sleep(1.0)
 
 

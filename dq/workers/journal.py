@@ -86,7 +86,9 @@ def _dead_mail(
 async def forget_writer(nodes: Nodes, writer: bytes) -> None:
     """The log of a dead writer goes; its positions in the buckets with it."""
     for bucket in nodes.buckets:
-        command = bucket.node.client.hdel(bucket.keys[0], b"h" + writer, b"o" + writer)
+        command = bucket.node.client.hdel(
+            bucket.keys[0], b"h" + writer, b"o" + writer, b"l" + writer
+        )
         try:
             await ask(bucket.node, command)
         except NodeAway as error:

@@ -20,9 +20,7 @@ from dq.workers.base import Context
 
 async def open_nodes(settings: Settings) -> Nodes:
     """The configured nodes, their buckets known."""
-    nodes = Nodes(
-        settings.redis_urls, settings.buckets, settings.redis_urls[0] if settings.embedded else ""
-    )
+    nodes = Nodes(settings.redis_urls, settings.buckets, settings.embedded_url)
     await nodes.open(settings.data_dir / "nodes.json")
     return nodes
 

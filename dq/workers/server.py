@@ -11,9 +11,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from aiohttp import web
-
-from dq.api.app import make_app, make_runner
+from dq.api.app import make_app, serving
 from dq.api.deps import Api
 from dq.core import clock
 from dq.core.errors import DatabaseAway, NodeAway
@@ -101,12 +99,10 @@ async def run(ctx: Context) -> None:
     schedule = Schedule(outfit.writer, outfit.nodes, lambda name: _is_limited(topics, name))
     reader = Reader(root, JournalStore(database, digest_of))
     readiness = Readiness(outfit.nodes, topics, database, root)
-    runner = make_runner(make_app(Api(settings, schedule, topics, reader, readiness.parts)))
-    await runner.setup()
-    await web.SockSite(runner, ctx.sockets["api"], backlog=1024).start()
-    ctx.ready()
-    await work_until_stopping(ctx, readiness.run(), _follow_topics(topics))
-    await runner.cleanup()
+    app = make_app(Api(settings, schedule, topics, reader, readiness.parts))
+    async with serving(app, ctx.sockets["api"]):
+        ctx.ready()
+        await work_until_stopping(ctx, readiness.run(), _follow_topics(topics))
     await outfit.close()
     await database.close()
 

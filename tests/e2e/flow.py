@@ -39,9 +39,7 @@ class Flow(threading.Thread):
     def _push(self, text: str) -> bool:
         """Whether it was acknowledged; after a cut connection the outcome is unknown."""
         try:
-            self._connection.request(
-                "POST", "/v1/jobs", text, {"Content-Type": "application/json"}
-            )
+            self._connection.request("POST", "/v1/jobs", text, {"Content-Type": "application/json"})
             answer = self._connection.getresponse()
             answer.read()
         except (OSError, http.client.HTTPException):

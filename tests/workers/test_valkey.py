@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import redis
@@ -145,5 +146,9 @@ def test_a_long_folder_name_is_no_hindrance(start: Start, tmp_path: Path) -> Non
     folder = tmp_path / ("deep" * 20) / "with space%20"
     folder.mkdir(parents=True)
     role = {"title": "client", "module": "redis_client"}
-    master = start(role, folder=folder, DQ_REDIS_URLS="").wait_up()
+    shelf = Path(tempfile.mkdtemp(prefix="dqt"))  # a test's own folder is too long already
+    master = start(role, folder=folder, DQ_REDIS_URLS="", TMPDIR=str(shelf)).wait_up()
     assert master.notes() == ["pong"]
+    master.send(signal.SIGTERM)
+    assert master.wait_exit() == 0
+    shelf.rmdir()  # nothing was left in it

@@ -10,11 +10,12 @@ local HANDLERS = {[1] = push, [2] = cancel, [3] = move, [4] = settle}
 local first, count = tonumber(ARGV[5]), #ARGV - 5
 local last = first + count - 1
 
-local head = redis.call('HMGET', META, 'epoch', 'h' .. writer, 'o' .. writer, 'replayed')
+local head = redis.call('HMGET', META, 'epoch', 'h' .. writer, 'o' .. writer, 'replayed', 'state')
 if head[1] ~= ARGV[2] then return {'EPOCH', head[1] or ''} end
 local applied = tonumber(head[2] or '0')
 if first > applied + 1 then return {'GAP', applied} end
-recovering = replay or now - tonumber(head[4] or '0') < RECOVERING_MS
+restoring = head[5] == 'restoring'
+recovering = replay or restoring or now - tonumber(head[4] or '0') < RECOVERING_MS
 
 -- A call whose answer was cut is repeated: what it did is remembered, not done again.
 local codes = {}

@@ -3,6 +3,7 @@
 -- After a loss the logs of several writers come back side by side, in any order.
 --   A record whose version is still to come waits for it (WAIT): the writer of the version has
 --   records that are not applied here. `f` in the flags: it waited long enough, the log is gone.
+--   A retry or a move also waits while the job is still to come from the journal (`restoring`).
 --   A version may come back that a newer, finished one had replaced. A finish therefore leaves a
 --   floor: replayed versions up to its stamp are swallowed. Floors age away; without a loss there
 --   are none.
@@ -14,7 +15,7 @@ local RECOVERING_MS, FLOOR_MS = 60000, 600000
 
 local now, writer = clock(ARGV[1]), ARGV[3]
 local replay, is_forced = string.find(ARGV[4], 'r') ~= nil, string.find(ARGV[4], 'f') ~= nil
-local recovering = replay
+local recovering, restoring = replay, false
 
 local function is_below_floor(digest, stamp)
   local floor = redis.call('HGET', FLOORS, digest)
@@ -34,7 +35,9 @@ local function is_meant(job, r)
   return job and job[STAMP] == r[4] and job[WRITER] == r[5]
 end
 
-local function is_awaited(r, seq)
+local function is_awaited(r, seq, job)
+  local is_change = r[1] == 3 or r[1] == 4 and r[10] == 1
+  if restoring and not job and is_change then return true end
   if not recovering or is_forced then return false end
   if r[5] == writer then return r[6] > seq end
   return tonumber(redis.call('HGET', META, 'h' .. r[5]) or '0') < r[6]
@@ -42,7 +45,7 @@ end
 
 -- Another version is here, or none: there is nothing to do, or nothing yet.
 local function missed(job, r, seq)
-  if is_awaited(r, seq) then return WAIT end
+  if is_awaited(r, seq, job) then return WAIT end
   if r[1] == 2 or r[1] == 4 and r[10] ~= 1 then finish(r) end
   return job and CHANGED_VERSION or ABSENT
 end

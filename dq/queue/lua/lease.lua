@@ -2,31 +2,39 @@
 -- ready -> running
 -- KEYS  the bucket
 -- ARGV  now ms or '' · epoch · consumer (8 bytes) · number of the first token · how many at the
---       most (<= 500) · lease ms · n, n topics to pass over · then pairs: writer, the highest
---       sequence of its that was ever seen applied here
+--       most (<= 500) · lease ms · the last token that this consumer was given here · n, n topics
+--       to pass over · then pairs: writer, the highest sequence of its that was ever seen applied
 -- gives 'OK', now ms, ms until a topic's rate allows more or -1, then jobs, packed, in the order
 --       of their tokens (consumer .. 64-bit number)
---       'BEHIND', writer: this bucket has lost records of it; nothing is handed out until they are
---       back, or what is finished already would be called again
---       'EPOCH', epoch or '' · 'RESTORING'
+--       'BEHIND': this bucket has lost records or leases; nothing is handed out until they are back,
+--       or what is finished, or in hand, would be called again
+--       'HOLD', ms: the same a little longer, for consumers to say what they have in hand
+--       'EPOCH', epoch or ''
 --
 -- Priorities share 5:3:2 (a share that is not wanted goes to the others); topics of a priority take
 -- turns, so one topic cannot hold the line; one that is held or full leaves the line until
 -- end_lease or limit brings it back.
 local CYCLE = {0, 1, 0, 2, 0, 1, 0, 1, 0, 2}
 local SMOOTH_MS = 20    -- a fast rate is let through in bursts of so much time
+local HOLD_MS = 1500    -- consumers ask once a second, and at once when they are told to hold
 local now, consumer = clock(ARGV[1]), ARGV[3]
 local token, want, lease_ms = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local passed_over, skips = {}, tonumber(ARGV[7])
-for i = 8, 7 + skips do passed_over[ARGV[i]] = true end
+local passed_over, skips = {}, tonumber(ARGV[8])
+for i = 9, 8 + skips do passed_over[ARGV[i]] = true end
 
-local head = redis.call('HMGET', META, 'epoch', 'state', 'cycle')
+local head = redis.call('HMGET', META, 'epoch', 'hold', 'cycle', 'l' .. consumer)
 if head[1] ~= ARGV[2] then return {'EPOCH', head[1] or ''} end
-if head[2] ~= 'ready' then return {'RESTORING'} end
-for i = 8 + skips, #ARGV, 2 do
+local hold_ms = tonumber(head[2] or '0') - now
+local is_behind = tonumber(head[4] or '0') < tonumber(ARGV[7])
+for i = 9 + skips, #ARGV, 2 do
   local applied = tonumber(redis.call('HGET', META, 'h' .. ARGV[i]) or '0')
-  if applied < tonumber(ARGV[i + 1]) then return {'BEHIND', ARGV[i]} end
+  is_behind = is_behind or applied < tonumber(ARGV[i + 1])
 end
+if is_behind then
+  if hold_ms <= 0 then redis.call('HSET', META, 'hold', now + HOLD_MS) end
+  return {'BEHIND'}
+end
+if hold_ms > 0 then return {'HOLD', hold_ms} end
 
 local jobs, wait_ms = {}, -1
 local has_limits = redis.call('EXISTS', LIMITS) == 1
@@ -126,7 +134,7 @@ while progress and #jobs < want do
 end
 
 if #jobs > 0 then
-  redis.call('HSET', META, 'cycle', (cycle + #jobs) % 10)
+  redis.call('HSET', META, 'cycle', (cycle + #jobs) % 10, 'l' .. consumer, token - 1)
   for priority = 0, 2 do
     if #jobs == want and redis.call('EXISTS', TURNS[priority]) == 1 then has_ready = true end
   end

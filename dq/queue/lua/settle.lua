@@ -17,6 +17,7 @@ local function settle(r, seq)
   local digest = r[3]
   local job, holder = load(digest), holder_of(digest)
   if not is_meant(job, r) then
+    if is_awaited(r, seq, job) then return WAIT end
     if holder and holder[1] == r[9] then
       end_lease(digest, holder)
       if job then

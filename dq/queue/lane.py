@@ -1,0 +1,257 @@
+"""One writer's records for one bucket, applied strictly in order.
+
+A group is sent until it is applied, however often the node goes away meanwhile. The script says
+what it lacks (GAP), that it waits for another writer (WAIT), or that the bucket was begun anew
+(EPOCH); whatever is missing is read from the log and sent again. Invariant: `high` moves only when
+the records up to it are applied and every refusal among them stands in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from dq.core import clock
+from dq.core.errors import NodeAway, NodeFull
+from dq.log.log import EPOCHS, Log
+from dq.queue.nodes import Bucket, NodeRefused
+from dq.queue.records import NOTHING, Code, Op
+from dq.queue.resend import missing_records
+from dq.queue.store import Store, read_position
+
+_log = logging.getLogger(__name__)
+
+APPLY_MOST = 200
+APPLY_BYTES = 4 * 1024 * 1024
+AWAIT_OTHERS_MS = 5_000
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A record on its way. `answer` is None for those that nobody waits for."""
+
+    bucket: Bucket | None
+    payload: bytes
+    answer: asyncio.Future[Code]
+    since_ms: float
+    seq: int = 0
+
+    def resolve(self, code: Code) -> None:
+        if not self.answer.done():
+            self.answer.set_result(code)
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class Host(Protocol):
+    """What a lane needs of its writer (dq/queue/writer.py)."""
+
+    @property
+    def log(self) -> Log: ...
+    @property
+    def name(self) -> bytes: ...
+    @property
+    def store(self) -> Store: ...
+
+    def last_seq(self, bucket: Bucket) -> int: ...
+    def forget(self, entry: Entry) -> None: ...
+    async def note_refusals(self, bucket: Bucket, refused: list[tuple[int, Code]]) -> None: ...
+
+
+class Lane:
+    """The records of one writer for one bucket, in order."""
+
+    def __init__(self, host: Host, bucket: Bucket) -> None:
+        self._host = host
+        self._bucket = bucket
+        self._queue: deque[Entry] = deque()
+        self._has_work = asyncio.Event()
+        self._busy = asyncio.Lock()
+        self._away_since_ms: float | None = None
+
+    def enter(self, entry: Entry) -> None:
+        self._queue.append(entry)
+        self._has_work.set()
+
+    def fail_late_ones(self, before_ms: float) -> None:
+        for entry in self._queue:
+            if entry.since_ms > before_ms:
+                break
+            entry.fail(NodeAway(f"{self._bucket.node.name} did not answer in time"))
+
+    async def run(self) -> None:
+        """Apply what comes, for ever; once a second when idle see that nothing was lost."""
+        while True:
+            try:
+                async with asyncio.timeout(1.0):
+                    await self._has_work.wait()
+            except TimeoutError:
+                await self.catch_up()
+                continue
+            self._has_work.clear()
+            while self._queue:
+                async with self._busy:
+                    await self._apply_group(self._next_group())
+
+    async def catch_up(self) -> None:
+        """Compare what the node has of this writer with what it once had."""
+        last = self._host.last_seq(self._bucket)
+        if not last or self._queue:
+            return
+        try:
+            epoch, _, applied = await read_position(self._bucket, self._host.name)
+        except NodeAway as error:
+            self._tell_away(error)
+            return
+        self._tell_back()
+        self._bucket.epoch = epoch or self._bucket.epoch
+        if epoch and self._is_declared() and applied < last:
+            async with self._busy:
+                if await self._rewind(applied, last + 1):
+                    self._see_applied(last)
+
+    def _next_group(self) -> list[Entry]:
+        group: list[Entry] = []
+        size = 0
+        for entry in self._queue:
+            if group and (len(group) >= APPLY_MOST or size + len(entry.payload) > APPLY_BYTES):
+                break
+            group.append(entry)
+            size += len(entry.payload)
+        return group
+
+    async def _apply_group(self, group: list[Entry]) -> None:
+        payloads = [entry.payload for entry in group]
+        refused: dict[int, Code] = {}
+        try:
+            codes = await self._send(group[0].seq, payloads, "")
+        except NodeFull:
+            codes = await self._send_without_pushes(group, refused)
+        except NodeRefused as error:
+            if len(group) > 1:
+                await self._apply_group(group[: len(group) // 2])
+                return
+            _log.error("record %d of %s is set aside: %s", group[0].seq, self._bucket.name, error)
+            codes = await self._send(group[0].seq, [NOTHING], "")
+            refused[group[0].seq] = Code.REFUSED
+        await self._finish(group, codes, refused)
+
+    async def _send_without_pushes(self, group: list[Entry], refused: dict[int, Code]) -> bytes:
+        """The node is out of memory: what adds is refused for good, the rest goes through."""
+        payloads = []
+        for entry in group:
+            is_push = entry.payload[1] == Op.PUSH
+            payloads.append(NOTHING if is_push else entry.payload)
+            if is_push:
+                refused[entry.seq] = Code.FULL
+        return await self._send(group[0].seq, payloads, "")
+
+    async def _finish(self, group: list[Entry], codes: bytes, refused: dict[int, Code]) -> None:
+        outcomes = [
+            refused.get(entry.seq, Code(code)) for entry, code in zip(group, codes, strict=True)
+        ]
+        to_note = [
+            (entry.seq, code)
+            for entry, code in zip(group, outcomes, strict=True)
+            if code >= Code.REFUSED
+        ]
+        if to_note:
+            await self._host.note_refusals(self._bucket, to_note)
+        self._see_applied(group[-1].seq)
+        for entry, code in zip(group, outcomes, strict=True):
+            self._queue.popleft()
+            self._host.forget(entry)
+            if code is Code.REFUSED:
+                entry.fail(RuntimeError("the queue refused this record; see the error log"))
+            else:
+                entry.resolve(code)
+
+    async def _send(self, first: int, payloads: list[bytes], flags: str) -> bytes:
+        """Have records applied, however often the node goes away meanwhile; their outcomes."""
+        codes = b""
+        waits_since_ms: float | None = None
+        while payloads:
+            await self._until_declared()
+            try:
+                answer = await self._host.store.apply(
+                    self._bucket, self._host.name, first, payloads, flags=flags
+                )
+            except NodeAway as error:
+                self._tell_away(error)
+                await asyncio.sleep(0.1)
+                continue
+            self._tell_back()
+            if answer.state == "EPOCH":
+                await self._adopt(answer.epoch)
+            elif answer.state == "GAP":
+                await self._rewind(answer.position, first)
+            else:
+                done = answer.position - first + 1
+                codes += answer.codes
+                first, payloads = first + done, payloads[done:]
+            if answer.state == "WAIT":
+                waits_since_ms = waits_since_ms or clock.mono_ms()
+                if clock.mono_ms() - waits_since_ms > AWAIT_OTHERS_MS and "f" not in flags:
+                    flags += "f"
+                await asyncio.sleep(0.02)
+        return codes
+
+    def _see_applied(self, seq: int) -> None:
+        self._host.log.high[self._bucket.index] = seq
+        self._host.log.high[EPOCHS + self._bucket.index] = self._bucket.epoch_number
+
+    def _is_declared(self) -> bool:
+        high = self._host.log.high
+        index = self._bucket.index
+        return not high[index] or high[EPOCHS + index] == self._bucket.epoch_number
+
+    async def _until_declared(self) -> None:
+        """In a bucket that was begun anew it is for dq-redis-checker to say what stands there of
+        this writer: what the journal has is put back from there and not sent again."""
+        while self._bucket.epoch and not self._is_declared():
+            await asyncio.sleep(0.02)
+            try:
+                epoch, _, _ = await read_position(self._bucket, self._host.name)
+            except NodeAway as error:
+                self._tell_away(error)
+                continue
+            self._bucket.epoch = epoch or self._bucket.epoch
+
+    async def _adopt(self, epoch: bytes) -> None:
+        """The bucket was begun anew, or is about to be; what it lacks shows as a gap."""
+        if epoch and epoch != self._bucket.epoch:
+            self._bucket.epoch = epoch
+        else:
+            await asyncio.sleep(0.05)
+
+    async def _rewind(self, applied: int, until: int) -> bool:
+        """Send again what lies after `applied` and before `until`; False when the log lacks it."""
+        name = self._bucket.name
+        chunks = await asyncio.to_thread(
+            missing_records, self._host.log.folder, self._bucket.index, applied, until
+        )
+        if not chunks or chunks[0][0] != applied + 1:
+            _log.error("%s lacks records from %d on that this log no longer has", name, applied + 1)
+            await asyncio.sleep(1.0)
+            return False
+        total = sum(len(payloads) for _, payloads in chunks)
+        _log.warning("%s had lost %d records of this process; they are sent again", name, total)
+        for first, payloads in chunks:
+            await self._send(first, payloads, "r")
+        return True
+
+    def _tell_away(self, error: NodeAway) -> None:
+        if self._away_since_ms is None:
+            self._away_since_ms = clock.mono_ms()
+            _log.warning("%s: writing waits: %s", self._bucket.name, error.detail)
+
+    def _tell_back(self) -> None:
+        if self._away_since_ms is not None:
+            seconds = (clock.mono_ms() - self._away_since_ms) / 1000
+            self._away_since_ms = None
+            _log.warning("%s: writing goes on after %.1f s", self._bucket.name, seconds)
