@@ -21,7 +21,7 @@ from dq.log.frames import NOTE, LogDamaged
 from dq.log.log import cut_torn_tail, read_frames
 from dq.log.neighbours import Neighbour, Neighbours
 from dq.queue import records
-from dq.queue.lane import AWAIT_OTHERS_MS
+from dq.queue.lane import AWAIT_OTHERS_MS, give_up
 from dq.queue.nodes import Bucket, NodeRefused, Nodes
 from dq.queue.records import StoredJob
 from dq.queue.resend import missing_records
@@ -123,6 +123,9 @@ class Heir:
         index = one.index_of[bucket.name]
         if applied < last:
             chunks = await asyncio.to_thread(missing_records, one.folder, index, applied, last + 1)
+            if not chunks or chunks[0][0] != applied + 1:
+                await give_up(self._store, bucket, one.folder, applied + 1)
+                return
             for first, payloads in chunks:
                 await self._replay(one, bucket, first, payloads)
             _log.warning(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Container
 from pathlib import Path
 from zlib import crc32
 
@@ -110,10 +110,14 @@ class Restorer:
         """Wait until SQL has all that is known to have been applied. Raises DatabaseAway."""
         deadline_ms = clock.mono_ms() + SHIPPED_WITHIN_S * 1000
         names = {one.name for one in self._nodes.buckets}
-        waiting = [log for log in self._neighbours.look() if log.high_of(bucket.name)]
+        waiting = [
+            _Shipping(log, bucket.name, log.high_of(bucket.name))
+            for log in self._neighbours.look()
+            if bucket.name in log.index_of and not log.is_declared(bucket.name, bucket.epoch_number)
+        ]
         while waiting:
             cursors = await self._journal.open_cursors()
-            waiting = [log for log in waiting if _has_more(log, cursors.get(log.writer, 0), names)]
+            waiting = [one for one in waiting if one.lacks(cursors.get(one.log.writer, 0), names)]
             if waiting and clock.mono_ms() > deadline_ms:
                 raise DatabaseAway("the journal does not catch up with the logs")
             if waiting:
@@ -193,8 +197,28 @@ def _lock_key(bucket: Bucket) -> str:
     return bucket.keys[0].replace(":meta", ":restorer")
 
 
-def _has_more(log: Neighbour, cursor: int, buckets: Sequence[str] | set[str]) -> bool:
-    return Tail(log, cursor, buckets).read() is not None
+class _Shipping:
+    """How far SQL has one log, with regard to one bucket that lost what was applied up to
+    `applied`."""
+
+    def __init__(self, log: Neighbour, bucket: str, applied: int) -> None:
+        self.log = log
+        self._index = log.index_of[bucket]
+        self._applied = applied
+        self._pos = 0
+        self._last = 0
+
+    def lacks(self, cursor: int, buckets: Container[str]) -> bool:
+        """Whether SQL still lacks something that the journal could ship now."""
+        for frame in read_frames(self.log.folder, self._pos):
+            if frame.pos >= cursor:
+                break
+            self._pos = frame.end
+            if frame.bucket == self._index:
+                self._last = frame.seq
+        if self._last >= self._applied:
+            return False
+        return Tail(self.log, cursor, buckets).read() is not None
 
 
 def _shipped(log: Neighbour, bucket: str, end: int) -> int:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Awaitable, Callable, Container
+from itertools import pairwise
 from pathlib import Path
 
 from dq.core import clock
@@ -118,6 +119,8 @@ class Shipper:
                 is_busy = True
             elif (log.folder / BURIED).exists():
                 await self._remove_if_done(log)
+            else:
+                self._drop_old_segments(log)
         return is_busy
 
     async def _ship_stretch(self, tail: Tail, stretch: Stretch) -> None:
@@ -151,6 +154,16 @@ class Shipper:
         shutil.rmtree(log.folder)
         self._files.forget(log.head.writer)
         del self._to_sql[log.writer], self._to_files[log.writer]
+
+    def _drop_old_segments(self, log: Neighbour) -> None:
+        """Of a writer that lives: segments that all have read and that were kept long enough."""
+        told = self._to_files.get(log.writer)
+        done = min(self._to_sql[log.writer].pos, told.pos if told else 0)
+        parts = segments(log.folder)
+        for (_, path), (following, _) in pairwise(parts):
+            if following > done or clock.now_ms() - path.stat().st_mtime * 1000 < KEEP_MS:
+                return
+            path.unlink()
 
     def _tell_away(self, error: DatabaseAway) -> None:
         if self._sql_away_since_ms is None:

@@ -12,11 +12,13 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from dq.core import clock
 from dq.core.errors import NodeAway, NodeFull
-from dq.log.log import EPOCHS, Log
+from dq.log.frames import LogDamaged
+from dq.log.log import EPOCHS, Log, segments
 from dq.queue.nodes import Bucket, NodeRefused
 from dq.queue.records import NOTHING, Code, Op
 from dq.queue.resend import missing_records
@@ -46,6 +48,19 @@ class Entry:
     def fail(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
+
+
+async def give_up(store: Store, bucket: Bucket, folder: Path, first: int) -> None:
+    """A bucket lacks records from `first` on that the log no longer has: the journal has them, and
+    the bucket is restored from there."""
+    if segments(folder)[0][0] == 0:
+        raise LogDamaged(f"{folder} lacks the record {first} of {bucket.name}")
+    _log.error("%s lacks records that are only in the journal; it is restored", bucket.name)
+    try:
+        await store.wipe(bucket)
+    except NodeAway as error:
+        _log.debug("%s", error.detail)
+    await asyncio.sleep(1.0)
 
 
 class Host(Protocol):
@@ -236,8 +251,7 @@ class Lane:
             missing_records, self._host.log.folder, self._bucket.index, applied, until
         )
         if not chunks or chunks[0][0] != applied + 1:
-            _log.error("%s lacks records from %d on that this log no longer has", name, applied + 1)
-            await asyncio.sleep(1.0)
+            await give_up(self._host.store, self._bucket, self._host.log.folder, applied + 1)
             return False
         total = sum(len(payloads) for _, payloads in chunks)
         _log.warning("%s had lost %d records of this process; they are sent again", name, total)

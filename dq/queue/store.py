@@ -89,6 +89,7 @@ class Store:
         self._found = _Script("bucket", "found")
         self._reassert = _Script("bucket", "reassert")
         self._restore = _Script("bucket", "restore")
+        self._wipe = _Script("bucket", "wipe")
         self._find = _Script("bucket", "find")
 
     async def apply(
@@ -238,6 +239,11 @@ class Store:
         parts = [part for job in jobs for part in (digest_of(job.topic, job.id), pack_job(job))]
         restored: int = await self._restore(bucket, _now(now_ms), *parts)
         return restored
+
+    async def wipe(self, bucket: Bucket) -> bool:
+        """Give up a bucket that has fallen back further than the logs reach; it is begun anew and
+        restored from the journal."""
+        return bool(await self._wipe(bucket, bucket.epoch))
 
     async def find(self, bucket: Bucket, topic: str, id_: str) -> tuple[StoredJob, str] | None:
         """An unfinished job and its state: delayed, ready or running.
