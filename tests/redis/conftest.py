@@ -45,7 +45,7 @@ def store() -> Store:
 @pytest.fixture
 async def writer(nodes: Nodes, store: Store, tmp_path: Path) -> AsyncIterator[Writer]:
     log = Log(tmp_path / "log", "test", [bucket.name for bucket in nodes.buckets])
-    writer = Writer(log, store, nodes.buckets)
+    writer = Writer(log, store, nodes.buckets, on_broken=lambda: None)
     writer.start()
     yield writer
     await writer.close()
