@@ -30,7 +30,7 @@ from dq.queue.writer import Writer
 
 _log = logging.getLogger(__name__)
 
-LOOK_S = 0.1
+LOOK_S = 0.2
 EACH_S = 1.0
 MOST_LOSSES = 3
 RESCUE_MOST = 500
