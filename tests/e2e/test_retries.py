@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ UNIT_MS = 400
 
 
 def gaps_of(calls: list[Call]) -> list[float]:
-    return [b.at_ms - a.at_ms for a, b in zip(calls, calls[1:], strict=False)]
+    return [b.at_ms - a.at_ms for a, b in pairwise(calls)]
 
 
 @pytest.mark.time_limit(60)

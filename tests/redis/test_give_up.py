@@ -1,4 +1,4 @@
-"""A bucket that fell back further than a log reaches: it is given up, for the journal to restore."""
+"""A bucket that fell back further than a log reaches is given up, for the journal to restore."""
 
 from __future__ import annotations
 
