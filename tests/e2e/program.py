@@ -106,8 +106,8 @@ class Program:
                 continue
         self.process.wait()
 
-    def pids(self) -> dict[str, int]:
-        """The processes by name, as `dq status` tells them."""
+    def status(self) -> list[dict[str, Any]]:
+        """The processes, as `dq status` tells them."""
         done = subprocess.run(
             [sys.executable, "-m", "dq", "status", "--json"],
             cwd=self.folder,
@@ -115,7 +115,12 @@ class Program:
             capture_output=True,
             check=True,
         )
-        return {one["name"]: one["pid"] for one in json.loads(done.stdout)["processes"]}
+        found: list[dict[str, Any]] = json.loads(done.stdout)["processes"]
+        return found
+
+    def pids(self) -> dict[str, int]:
+        """The pid of each process by its name."""
+        return {one["name"]: one["pid"] for one in self.status()}
 
     def kill(self, name: str) -> int:
         """kill -9 for one of them; its pid."""
