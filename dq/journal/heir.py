@@ -16,7 +16,8 @@ import logging
 from pathlib import Path
 
 from dq.core import clock
-from dq.core.errors import DqError, NodeAway
+from dq.core.errors import DqError, NodeAway, NodeFull
+from dq.core.faults import reach
 from dq.log.frames import NOTE, LogDamaged
 from dq.log.log import cut_torn_tail, read_frames
 from dq.log.neighbours import Neighbour, Neighbours
@@ -75,8 +76,8 @@ class Heir:
         for one in dead:
             try:
                 await self._bury(one)
-            except NodeAway as error:
-                _log.debug("the log of %s waits: %s", one.head.process, error.detail)
+            except (NodeAway, NodeFull) as error:
+                _log.debug("the log of %s waits: %s", one.head.process, error)
             except (LogDamaged, FileNotFoundError, NodeRefused) as error:
                 self._tell_once(one, error)
         if all((one.folder / BURIED).exists() for one in dead):
@@ -97,15 +98,19 @@ class Heir:
             )
 
     async def _bury(self, one: Neighbour) -> None:
+        reach("heir.found")
         for name, last in (await self._ends_of(one)).items():
             bucket = self._buckets.get(name)
             if bucket is not None:
                 await self._apply_rest(one, bucket, last)
         if (one.folder / BURIED).exists():
             return
+        reach("heir.applied")
         for bucket in self._buckets.values():
             await self._rescue(bucket, one.writer)
+        reach("heir.rescued")
         (one.folder / BURIED).touch()
+        reach("heir.buried")
 
     async def _ends_of(self, one: Neighbour) -> dict[str, int]:
         """Per bucket the last sequence in a dead log; the log is read once, it won't grow."""
@@ -166,20 +171,24 @@ class Heir:
                 why = "their consumer died" if consumer else "their lease ran out"
                 _log.warning("%s: %d jobs are ready again, %s", bucket.name, rescued.count, why)
             for token, job in rescued.poisoned:
-                await self._settle_poisoned(bucket, token, job)
+                await self._settle(bucket, token, job)
             if rescued.count < RESCUE_MOST:
                 return
 
-    async def _settle_poisoned(self, bucket: Bucket, token: bytes, job: StoredJob) -> None:
+    async def _settle(self, bucket: Bucket, token: bytes, job: StoredJob) -> None:
+        """A poisoned job is dead; one that was cancelled while it ran ends, it is not retried."""
+        verdict, due_ms = records.Verdict.DEAD, 0
         detail = f"poison: {MOST_LOSSES} consumers died or fell silent with this job in hand"
+        if job.is_closed:
+            verdict, due_ms = records.Verdict.RETRY, clock.now_ms()
+            detail = "cancelled, and its consumer died or fell silent"
         story = [job.retries + 1, None, 0, "", detail, b"", "dq-journal"]
-        record = records.settle(
-            self._writer.next_stamp(), job, token, records.Verdict.DEAD, 0, story
-        )
+        record = records.settle(self._writer.next_stamp(), job, token, verdict, due_ms, story)
+        reach("heir.held")
         try:
             await self._writer.submit(bucket, record)
         except DqError as error:
-            _log.warning("%s/%s: poison not settled yet: %s", job.topic, job.id, error)
+            _log.warning("%s/%s: %s; not settled yet: %s", job.topic, job.id, detail, error)
 
 
 def _last_sequences(one: Neighbour) -> dict[str, int]:

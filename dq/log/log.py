@@ -21,13 +21,14 @@ import mmap
 import os
 import secrets
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 from dq.core import clock
 from dq.core.errors import DiskFull
-from dq.log.frames import Frame, Head, decode_frames, decode_head, encode_head
+from dq.log.frames import Frame, Head, LogDamaged, decode_frames, decode_head, encode_head
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 MAX_BUCKETS = 512
@@ -61,6 +62,7 @@ class Log:
         self._fd = -1
         self._segment_start = 0
         self._broken = False
+        self._turning = threading.Lock()  # a segment is not closed under the thread that syncs it
         self._start_segment()
         _sync_folder(root)
 
@@ -85,7 +87,8 @@ class Log:
         if self._broken:
             raise LogBroken("this log failed before")
         try:
-            os.fdatasync(self._fd)
+            with self._turning:
+                os.fdatasync(self._fd)
         except OSError as error:
             self._broken = True
             raise LogBroken(f"fdatasync of {self.folder} failed: {error}") from error
@@ -96,21 +99,26 @@ class Log:
         os.close(self._alive)
 
     def _start_segment(self) -> None:
+        """The next segment appears whole, under another name before: who reads meanwhile, or after
+        a crash, never meets half a head."""
         if self._fd >= 0:
             self.sync()
         path = segment_path(self.folder, self.end)
+        draft = path.with_suffix(".new")
         head = encode_head(self._head)
         fd = -1
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             _write_all(fd, head)
             os.fdatasync(fd)
+            os.rename(draft, path)
             _sync_folder(self.folder)
         except OSError as error:
-            self._drop_segment(fd, path, error)
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = fd
+            self._drop_segment(fd, draft, error)
+        with self._turning:
+            if self._fd >= 0:
+                os.close(self._fd)
+            self._fd = fd
         self._segment_start = self.end
         self.end += len(head)
 
@@ -168,7 +176,8 @@ def open_high(folder: Path) -> memoryview:
     fd = os.open(folder / "high", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         if os.fstat(fd).st_size < size:
-            os.ftruncate(fd, size)
+            # Room on the disk now: a hole that can't be filled later kills whoever writes to it.
+            os.posix_fallocate(fd, 0, size)
         return memoryview(mmap.mmap(fd, size)).cast("Q")
     finally:
         os.close(fd)
@@ -210,18 +219,25 @@ def read_frames(folder: Path, from_pos: int = 0) -> Iterator[Frame]:
     """The records of a log from a position on, segment by segment, up to its torn or live tail.
 
     A torn tail is accepted in the last segment only: a segment is synced before the next begins.
+    Raises LogDamaged.
     """
-    for start, path in segments(folder):
+    parts = segments(folder)
+    for start, path in parts:
         size = path.stat().st_size
         if start + size <= from_pos:
             continue
-        yield from _frames_of_segment(start, path, from_pos)
+        yield from _frames_of_segment(start, path, from_pos, is_last=start == parts[-1][0])
 
 
-def _frames_of_segment(start: int, path: Path, from_pos: int) -> Iterator[Frame]:
+def _frames_of_segment(start: int, path: Path, from_pos: int, *, is_last: bool) -> Iterator[Frame]:
     with path.open("rb") as file:
         _, first = decode_head(file.read(1 << 20))
         offset = max(first, from_pos - start)
         file.seek(offset)
         data = file.read()
-    yield from decode_frames(data, start + offset)
+    end = start + offset
+    for frame in decode_frames(data, end):
+        end = frame.end
+        yield frame
+    if not is_last and end < start + offset + len(data):
+        raise LogDamaged(f"{path} is broken at position {end}, but another segment follows")

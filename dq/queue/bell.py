@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from redis.asyncio.cluster import RedisCluster
 
-from dq.core.errors import NodeAway
+from dq.core.errors import NodeAway, NodeFull
 from dq.queue.keys import BUCKET_KEYS
 from dq.queue.nodes import TIMEOUT_S, Bucket, Node, ask
 
@@ -73,5 +73,5 @@ async def put_back(bucket: Bucket, which: int) -> None:
     """A token taken by one who could not use it, for another."""
     try:
         await ask(bucket.node, bucket.node.client.rpush(bucket.keys[which], b"1"))
-    except NodeAway as error:
-        _log.debug("token of %s not put back: %s", bucket.name, error.detail)
+    except (NodeAway, NodeFull) as error:
+        _log.debug("token of %s not put back: %s", bucket.name, error)

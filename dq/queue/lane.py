@@ -17,6 +17,7 @@ from typing import Protocol
 
 from dq.core import clock
 from dq.core.errors import NodeAway, NodeFull
+from dq.core.faults import reach
 from dq.log.frames import LogDamaged
 from dq.log.log import EPOCHS, Log, segments
 from dq.queue.nodes import Bucket, NodeRefused
@@ -88,6 +89,7 @@ class Lane:
         self._has_work = asyncio.Event()
         self._busy = asyncio.Lock()
         self._away_since_ms: float | None = None
+        self._is_full = False
 
     def enter(self, entry: Entry) -> None:
         self._queue.append(entry)
@@ -154,6 +156,7 @@ class Lane:
             _log.error("record %d of %s is set aside: %s", group[0].seq, self._bucket.name, error)
             codes = await self._send(group[0].seq, [NOTHING], "")
             refused[group[0].seq] = Code.REFUSED
+        reach("write.applied")
         await self._finish(group, codes, refused)
 
     async def _send_without_pushes(self, group: list[Entry], refused: dict[int, Code]) -> bytes:
@@ -177,7 +180,9 @@ class Lane:
         ]
         if to_note:
             await self._host.note_refusals(self._bucket, to_note)
+            reach("write.noted")
         self._see_applied(group[-1].seq)
+        reach("write.counted")
         for entry, code in zip(group, outcomes, strict=True):
             self._queue.popleft()
             self._host.forget(entry)
@@ -245,7 +250,8 @@ class Lane:
             await asyncio.sleep(0.05)
 
     async def _rewind(self, applied: int, until: int) -> bool:
-        """Send again what lies after `applied` and before `until`; False when the log lacks it."""
+        """Send again what lies after `applied` and before `until`; False when that can't be done
+        now: the log lacks it, or the node has no memory for it."""
         name = self._bucket.name
         chunks = await asyncio.to_thread(
             missing_records, self._host.log.folder, self._bucket.index, applied, until
@@ -254,10 +260,23 @@ class Lane:
             await give_up(self._host.store, self._bucket, self._host.log.folder, applied + 1)
             return False
         total = sum(len(payloads) for _, payloads in chunks)
-        _log.warning("%s had lost %d records of this process; they are sent again", name, total)
-        for first, payloads in chunks:
-            await self._send(first, payloads, "r")
+        if not self._is_full:
+            _log.warning("%s had lost %d records of this process; they are sent again", name, total)
+        try:
+            for first, payloads in chunks:
+                await self._send(first, payloads, "r")
+        except NodeFull as error:
+            await self._wait_for_memory(error)
+            return False
+        self._is_full = False
         return True
+
+    async def _wait_for_memory(self, error: NodeFull) -> None:
+        """What was accepted once can't be refused now; it waits, told about once."""
+        if not self._is_full:
+            self._is_full = True
+            _log.error("%s: what it had lost can't be sent again yet: %s", self._bucket.name, error)
+        await asyncio.sleep(1.0)
 
     def _tell_away(self, error: NodeAway) -> None:
         if self._away_since_ms is None:

@@ -239,14 +239,16 @@ class Nodes:
 
     async def _count_of(self, node: Node, expected: int) -> int:
         try:
-            await ask(node, node.client.hsetnx(NODE_KEY, "buckets", expected))
-            count = int(await ask(node, node.client.hget(NODE_KEY, "buckets")))
+            count = await ask(node, node.client.hget(NODE_KEY, "buckets"))
+            if count is None:
+                await ask(node, node.client.hsetnx(NODE_KEY, "buckets", expected))
+                count = await ask(node, node.client.hget(NODE_KEY, "buckets"))
             node.is_away = False
         except NodeAway as error:
             _log.warning("node %s is away: %s", node.name, error.detail)
             node.is_away = True
             return expected
-        return count
+        return int(count)
 
     async def close(self) -> None:
         """Close every client."""

@@ -78,7 +78,8 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """A job as its bucket holds it. `changed`: the stamp of its last move or retry, or 0."""
+    """A job as its bucket holds it. `changed`: the stamp of its last move or retry, or 0.
+    `is_closed`: it was cancelled while it ran, no retry follows."""
 
     version: Version
     due_ms: int
@@ -90,6 +91,7 @@ class StoredJob:
     key: str
     body: bytes
     changed: int = 0
+    is_closed: bool = False
 
     @property
     def created_ms(self) -> int:
@@ -131,6 +133,7 @@ def unpack_job(payload: bytes) -> StoredJob:
         key=key.decode(),
         body=body,
         changed=fields[12],
+        is_closed=fields[11] == 1,
     )
 
 
@@ -150,7 +153,7 @@ def pack_job(job: StoredJob) -> bytes:
             job.id,
             job.key,
             job.body,
-            0,
+            int(job.is_closed),
             job.changed,
         ]
     )

@@ -17,6 +17,7 @@ from zlib import crc32
 import msgspec
 
 from dq.core.errors import DuplicateJob, NodeAway
+from dq.core.faults import reach
 from dq.queue import records
 from dq.queue.nodes import Bucket, Node, Nodes
 from dq.queue.records import PRIORITIES, Code, StoredJob
@@ -85,7 +86,9 @@ class Schedule:
                 raise DuplicateJob(job.topic, job.id)
             if present is not None and job.on_duplicate == "keep":
                 return Pushed("kept", present.due_ms)
+            reach("push.validated")
             code = await self._writer.submit(bucket, self._record(job))
+            reach("push.answered")
             if code in (Code.CREATED, Code.REPLACED):
                 return Pushed("created" if code is Code.CREATED else "replaced", job.due_ms)
             if code is Code.REJECTED:
@@ -137,6 +140,7 @@ class Schedule:
             if found is None:
                 return None
             bucket, job, _ = found
+            self._writer.observe(job.changed)
             stamp = self._writer.next_stamp()
             code = await self._writer.submit(bucket, records.move(stamp, job, due_ms))
             if code is Code.MOVED:

@@ -25,6 +25,10 @@ LEASE_MOST = 500
 LEASE_MS = 13_000
 """How long a lease lasts: the usual timeout of 3 s and 10 s more; longer callbacks extend it."""
 
+LONGEST_LEASE_MS = 620_000
+"""For a lease whose end was forgotten: longer than any callback may take."""
+AUDIT_MOST = 500
+
 
 @dataclass(frozen=True, slots=True)
 class Applied:
@@ -51,10 +55,20 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """What `rescue` answers; the poisoned jobs are held by the caller under their tokens."""
+    """What `rescue` answers; the poisoned jobs, and those that were cancelled while they ran, are
+    held by the caller under their tokens."""
 
     count: int
     poisoned: list[tuple[bytes, StoredJob]]
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """What `audit` answers. `missing`: places in the list that was asked for."""
+
+    mended: int
+    left_overdue: int
+    missing: list[int]
 
 
 class _Script:
@@ -91,6 +105,8 @@ class Store:
         self._restore = _Script("bucket", "restore")
         self._wipe = _Script("bucket", "wipe")
         self._find = _Script("bucket", "find")
+        self._audit = _Script("bucket", "audit")
+        self._tally = _Script("bucket", "tally")
 
     async def apply(
         self,
@@ -239,6 +255,23 @@ class Store:
         parts = [part for job in jobs for part in (digest_of(job.topic, job.id), pack_job(job))]
         restored: int = await self._restore(bucket, _now(now_ms), *parts)
         return restored
+
+    async def audit(
+        self,
+        bucket: Bucket,
+        digests: Sequence[bytes],
+        *,
+        overdue: bool = True,
+        now_ms: int | None = None,
+    ) -> Audited:
+        """Compare up to AUDIT_MOST unfinished jobs with what stands here, and schedule again what
+        stands nowhere; with `overdue` False not what is due already."""
+        answer = await self._audit(bucket, _now(now_ms), int(overdue), LONGEST_LEASE_MS, *digests)
+        return Audited(answer[0], answer[1], [place - 1 for place in answer[2:]])
+
+    async def is_whole(self, bucket: Bucket) -> bool:
+        """Whether the counts add up; False when a key of it was deleted or thrown away."""
+        return bool(await self._tally(bucket))
 
     async def wipe(self, bucket: Bucket) -> bool:
         """Give up a bucket that has fallen back further than the logs reach; it is begun anew and

@@ -22,6 +22,7 @@ from typing import Any
 
 from dq.core import clock
 from dq.core.errors import DiskFull, NodeFull, Overloaded
+from dq.core.faults import reach
 from dq.log.frames import NOTE, encode_frame
 from dq.log.log import Log, LogBroken
 from dq.queue.lane import Entry, Lane
@@ -32,6 +33,7 @@ from dq.queue.store import Store
 _log = logging.getLogger(__name__)
 
 LAZY_SYNC_S = 0.05
+NOTE_AGAIN_S = 0.2
 ANSWER_WITHIN_MS = 2_000
 MOST_WAITING = 50_000
 MOST_WAITING_BYTES = 256 * 1024 * 1024
@@ -69,6 +71,7 @@ class Writer:
         self._waiting = 0
         self._waiting_bytes = 0
         self._lazy_sync: asyncio.Task[None] | None = None
+        self._is_sync_due = False
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -150,6 +153,7 @@ class Writer:
             group, self._pending = self._pending, []
             try:
                 self._append(group)
+                reach("write.appended")
                 await self._sync()
             except DiskFull as error:
                 self._refuse(group, error)
@@ -175,13 +179,17 @@ class Writer:
     async def _sync(self) -> None:
         if not self._lazy:
             await asyncio.get_running_loop().run_in_executor(self._disk, self.log.sync)
-        elif self._lazy_sync is None or self._lazy_sync.done():
+            reach("write.synced")
+        elif not self._is_sync_due:
+            self._is_sync_due = True
             self._lazy_sync = asyncio.create_task(self._sync_soon())
 
     async def _sync_soon(self) -> None:
         await asyncio.sleep(LAZY_SYNC_S)
+        self._is_sync_due = False  # what is appended from here on may be too late for this one
         try:
             await asyncio.get_running_loop().run_in_executor(self._disk, self.log.sync)
+            reach("write.synced")
         except LogBroken as error:
             _log.critical("this process ends, its log is broken: %s", error)
             self._on_broken()
@@ -209,9 +217,15 @@ class Writer:
         self._waiting_bytes -= len(entry.payload)
 
     async def note_refusals(self, bucket: Bucket, refused: list[tuple[int, Code]]) -> None:
-        """Put into the log which sequences were refused, and wait for the disk."""
-        notes = [note(self.next_stamp(), bucket.index, seq, code) for seq, code in refused]
-        await asyncio.gather(*(self._enter(None, pack(record)) for record in notes))
+        """Put into the log which sequences were refused, and wait for the disk; as long as it is
+        full, too: nobody may be answered what a replay could undo."""
+        while True:
+            notes = [note(self.next_stamp(), bucket.index, seq, code) for seq, code in refused]
+            try:
+                await asyncio.gather(*(self._enter(None, pack(record)) for record in notes))
+                return
+            except DiskFull:
+                await asyncio.sleep(NOTE_AGAIN_S)
 
     async def _fail_late_ones(self) -> None:
         """Whoever waited too long for a node is told so; the record stays."""

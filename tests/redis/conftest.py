@@ -11,7 +11,11 @@ from dq.log.log import Log
 from dq.queue.nodes import Bucket, Nodes
 from dq.queue.store import Store
 from dq.queue.writer import Writer
+from tests.redis.desk import Desk
+from tests.unit.test_log_disk import small_disk
 from tests.valkey import Valkey
+
+__all__ = ["small_disk"]
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +39,15 @@ async def nodes(valkey: Valkey, tmp_path: Path) -> AsyncIterator[Nodes]:
 @pytest.fixture
 def bucket(nodes: Nodes) -> Bucket:
     return nodes.buckets[0]
+
+
+@pytest.fixture
+def desk(bucket: Bucket, valkey: Valkey) -> Iterator[Desk]:
+    client = valkey.client()
+    desk = Desk(bucket, client)
+    yield desk
+    desk.check()
+    client.close()
 
 
 @pytest.fixture

@@ -31,8 +31,7 @@ for i = #codes + 1, count do
   fresh[#fresh + 1] = cmsgpack.unpack(ARGV[5 + i])
   has_push = has_push or fresh[#fresh][1] == 1
 end
--- Under a full memory pushes are refused and all else goes through: remove first.
-if not has_push then redis.call('HDEL', META, 'o' .. writer) end
+if not has_push then go_on_when_full() end
 
 local outcomes = {}
 for i, r in ipairs(fresh) do

@@ -8,13 +8,13 @@ local function cancel(r, seq)
   if not is_meant(job, r) then return missed(job, r, seq) end
   local holder = holder_of(digest)
   if holder and holder[3] == job[STAMP] and holder[4] == job[WRITER] then
-    redis.call('ZREM', DUE, digest)    -- it is not there: a removal first, see bucket.lua
     job[CLOSED] = 1
     save(digest, job)
     return RUNNING
   end
   unschedule(digest, job)
   redis.call('HDEL', JOBS, digest)
+  redis.call('HDEL', CRASHES, digest)
   finish(r)
   return CANCELLED
 end

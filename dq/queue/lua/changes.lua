@@ -22,12 +22,13 @@ local function is_below_floor(digest, stamp)
   return floor and stamp <= tonumber(floor)
 end
 
--- This record ends the version that it names.
-local function finish(r)
+-- This record ends the version that it names; answers whether that had to be written down.
+local function finish(r, is_lost)
   local digest, stamp = r[3], r[4]
-  if not recovering or is_below_floor(digest, stamp) then return end
+  if not (recovering or is_lost) or is_below_floor(digest, stamp) then return false end
   redis.call('HSET', FLOORS, digest, string.format('%.0f', stamp))
   redis.call('ZADD', FLOORED, now + FLOOR_MS, digest)
+  return true
 end
 
 -- Is the job that stands here the version that the record means?
@@ -46,6 +47,8 @@ end
 -- Another version is here, or none: there is nothing to do, or nothing yet.
 local function missed(job, r, seq)
   if is_awaited(r, seq, job) then return WAIT end
-  if r[1] == 2 or r[1] == 4 and r[10] ~= 1 then finish(r) end
+  if (r[1] == 2 or r[1] == 4 and r[10] ~= 1) and finish(r) and not job then
+    return r[1] == 2 and CANCELLED or SETTLED    -- it counts: the journal must have it too
+  end
   return job and CHANGED_VERSION or ABSENT
 end

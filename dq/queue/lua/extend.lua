@@ -4,6 +4,7 @@
 -- ARGV  triples: digest, token, the ms at which the lease is to run out
 -- gives how many leases were still the caller's
 local kept = 0
+go_on_when_full()
 for i = 1, #ARGV, 3 do
   local holder = holder_of(ARGV[i])
   if holder and holder[1] == ARGV[i + 1] then

@@ -17,6 +17,7 @@
 local CYCLE = {0, 1, 0, 2, 0, 1, 0, 1, 0, 2}
 local SMOOTH_MS = 20    -- a fast rate is let through in bursts of so much time
 local HOLD_MS = 1500    -- consumers ask once a second, and at once when they are told to hold
+local LOOK, MOST_LOOKS = 64, 8    -- topics of a line that are looked at together, and how often
 local now, consumer = clock(ARGV[1]), ARGV[3]
 local token, want, lease_ms = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local passed_over, skips = {}, tonumber(ARGV[8])
@@ -24,6 +25,7 @@ for i = 9, 8 + skips do passed_over[ARGV[i]] = true end
 
 local head = redis.call('HMGET', META, 'epoch', 'hold', 'cycle', 'l' .. consumer)
 if head[1] ~= ARGV[2] then return {'EPOCH', head[1] or ''} end
+go_on_when_full()
 local hold_ms = tonumber(head[2] or '0') - now
 local is_behind = tonumber(head[4] or '0') < tonumber(ARGV[7])
 for i = 9 + skips, #ARGV, 2 do
@@ -99,8 +101,10 @@ local function take(priority, topic, count)
   return #members < count
 end
 
+local is_long    -- there may be topics that were not looked at
 local function serve(priority, quota)
-  local topics = redis.call('ZRANGE', TURNS[priority], 0, 63)
+  local topics = redis.call('ZRANGE', TURNS[priority], 0, LOOK - 1)
+  is_long = is_long or #topics == LOOK
   local chunk, before = math.ceil(quota / math.max(#topics, 1)), #jobs
   for _, topic in ipairs(topics) do
     local left = quota - (#jobs - before)
@@ -125,13 +129,16 @@ end
 for priority = 0, 2 do
   if shares[priority] > 0 then serve(priority, shares[priority]) end
 end
-local progress = true
-while progress and #jobs < want do
-  progress = false
+-- What is left goes to whoever has work; many topics in a row may be passed over or have to wait.
+local idle_looks = 0
+repeat
+  local before = #jobs
+  is_long = false
   for priority = 0, 2 do
-    if #jobs < want and serve(priority, want - #jobs) > 0 then progress = true end
+    if #jobs < want then serve(priority, want - #jobs) end
   end
-end
+  idle_looks = #jobs > before and 0 or idle_looks + 1
+until #jobs >= want or (idle_looks > 0 and not is_long) or idle_looks >= MOST_LOOKS
 
 if #jobs > 0 then
   redis.call('HSET', META, 'cycle', (cycle + #jobs) % 10, 'l' .. consumer, token - 1)

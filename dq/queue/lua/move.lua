@@ -1,14 +1,15 @@
 -- move: another due time for this version.
 -- delayed | ready -> delayed | ready
 -- record   [op, stamp, digest, version's stamp, writer, seq, topic, id, due ms]
--- answers  MOVED · refused: BUSY (it is running), CHANGED, ABSENT
+-- answers  MOVED · refused: BUSY (it is running), CHANGED (another version is here, or a later change
+--          was made), ABSENT
 local function move(r, seq)
   local digest = r[3]
   local job = load(digest)
   if not is_meant(job, r) then return missed(job, r, seq) end
   local holder = holder_of(digest)
   if holder and holder[3] == job[STAMP] and holder[4] == job[WRITER] then return BUSY end
-  if job[CHANGED] >= r[2] then return CHANGED end
+  if job[CHANGED] >= r[2] then return CHANGED_VERSION end
   unschedule(digest, job)
   job[DUE_AT], job[CHANGED] = r[9], r[2]
   save(digest, job)

@@ -17,6 +17,7 @@ local function push(r, seq)
       if old and is_below_floor(digest, old[STAMP]) then
         unschedule(digest, old)
         redis.call('HDEL', JOBS, digest)
+        redis.call('HDEL', CRASHES, digest)
       end
       return SWALLOWED
     end
@@ -27,7 +28,10 @@ local function push(r, seq)
     if r[12] == 1 and old[DUE_AT] == r[4] and old[BODY] == r[10] then return KEPT end
     if stamp <= old[STAMP] then return BEHIND end
   end
-  if old then unschedule(digest, old) end
+  if old then
+    unschedule(digest, old)
+    redis.call('HDEL', CRASHES, digest)    -- the new version has killed nobody yet
+  end
   local job = {stamp, writer, seq, r[4], 0, r[5], r[6], r[7], r[8], r[9], r[10], 0, 0}
   save(digest, job)
   schedule(digest, job, now)

@@ -8,6 +8,7 @@
 -- A job that is still to be restored gets its holder first: `schedule` then leaves it alone. A lease
 -- that another consumer was given meanwhile stays that one's.
 local consumer, kept = ARGV[1], 0
+go_on_when_full()
 redis.call('HSET', META, 'l' .. consumer, ARGV[2])
 for i = 3, #ARGV, 6 do
   local digest, stamp, writer = ARGV[i], tonumber(ARGV[i + 2]), ARGV[i + 3]

@@ -1,9 +1,11 @@
 -- rescue: leases that ran out, or whose consumer is known to be dead.
--- running -> ready; after `most` losses in a row -> held by the caller, who settles it as dead
+-- running -> ready; after `most` losses in a row, or cancelled meanwhile -> held by the caller, who
+-- settles it
 -- KEYS  the bucket
 -- ARGV  now ms or '' · consumer (8 bytes) or '' for those that ran out · how many at the most ·
 --       most · the caller (8 bytes) · number of its first token · its lease ms
--- gives how many were rescued, now ms, then the poisoned jobs, packed, in the order of the tokens
+-- gives how many were rescued, now ms, then the jobs to be settled, packed, in the order of the
+--       tokens
 --
 -- A consumer's leases are found by reading all holders: there are never more than the consumers'
 -- slots together, and a death is rare.
@@ -35,11 +37,11 @@ end
 local function rescue(digest)
   local holder, job = holder_of(digest), load(digest)
   if holder then end_lease(digest, holder) else redis.call('ZREM', LEASES, digest) end
-  if not job then return end
+  if not job then return redis.call('HDEL', CRASHES, digest) end
   unschedule(digest, job)
   if not holder or holder[3] ~= job[STAMP] or holder[4] ~= job[WRITER] then
     schedule(digest, job, now)
-  elseif redis.call('HINCRBY', CRASHES, digest, 1) >= most then
+  elseif job[CLOSED] == 1 or redis.call('HINCRBY', CRASHES, digest, 1) >= most then
     keep_poisoned(digest, job)
   else
     schedule(digest, job, now)

@@ -23,6 +23,10 @@ local function settle(r, seq)
       if job then
         unschedule(digest, job)
         schedule(digest, job, now)    -- the newer version had to wait for this attempt
+      elseif holder[3] == r[4] and holder[4] == r[5] then
+        redis.call('HDEL', CRASHES, digest)
+        if r[10] ~= 1 then finish(r, true) end
+        return SETTLED    -- the job was lost here, its lease was not; the journal brings it back
       end
     end
     return missed(job, r, seq)
@@ -32,7 +36,11 @@ local function settle(r, seq)
   redis.call('HDEL', CRASHES, digest)
   if r[10] == 1 and job[CLOSED] == 0 then
     job[RETRIES] = r[12] + 1
-    if job[CHANGED] < r[2] then job[DUE_AT], job[CHANGED] = r[11], r[2] end
+    -- Nothing changes a job while it runs, so its retry comes last, whatever the hosts' clocks say;
+    -- only a replay, in any order, has to go by the stamps.
+    if not replay or job[CHANGED] < r[2] then
+      job[DUE_AT], job[CHANGED] = r[11], math.max(job[CHANGED], r[2])
+    end
     save(digest, job)
     schedule(digest, job, now)
     return SETTLED
