@@ -11,7 +11,8 @@ from __future__ import annotations
 import http.client
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, cast
 from urllib.parse import quote, urlsplit
@@ -86,6 +87,12 @@ class Client:
         text = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
         return self._ask("POST", "/v1/jobs", head[:-1].encode() + b', "body": ' + text + b"}")
 
+    def push_batch(self, jobs: Sequence[bytes]) -> list[dict[str, Any]]:
+        """Push up to 1,000 jobs, each a JSON object as text; what `push` answers or a problem for
+        each of them, in their order, with its `status`."""
+        body = b'{"jobs":[' + b",".join(jobs) + b"]}"
+        return cast(list[dict[str, Any]], self._ask("POST", "/v1/jobs/batch", body)["results"])
+
     def get(self, topic: str, id: str) -> dict[str, Any]:
         """A job with its history; an ApiError of status 404 when there is none."""
         return self._ask("GET", _job_path(topic, id))
@@ -106,6 +113,29 @@ class Client:
 
     def delete_topic(self, topic: str) -> None:
         self._ask("DELETE", _topic_path(topic))
+
+    def restore(self, *, overdue: bool = True, timeout_s: float = 3600.0) -> dict[str, Any]:
+        """Put back every unfinished job that the nodes have lost; answers the counts."""
+        body = json.dumps({"overdue": overdue}).encode()
+        with self._waiting(timeout_s):
+            return self._ask("POST", "/v1/restore", body)
+
+    def restore_job(self, topic: str, id: str) -> str:
+        """ "restored", or "present": it was not missing."""
+        path = _job_path(topic, id).replace("/v1/jobs/", "/v1/restore/", 1)
+        with self._waiting(120.0):
+            return str(self._ask("POST", path)["result"])
+
+    @contextmanager
+    def _waiting(self, timeout_s: float) -> Iterator[None]:
+        """For a call that takes long, on a connection of its own."""
+        self.close()
+        usual_s, self._connection.timeout = self._connection.timeout, timeout_s
+        try:
+            yield
+        finally:
+            self.close()
+            self._connection.timeout = usual_s
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
         response, content = self._send(method, self._path + path, body)

@@ -20,6 +20,7 @@ from dq.api.guard import Guard
 from dq.api.health import HealthCalls
 from dq.api.jobs import JobCalls
 from dq.api.problems import answer_error
+from dq.api.restoring import RestoreCalls
 from dq.api.searches import SearchCalls
 from dq.api.topics import TopicCalls
 
@@ -34,8 +35,9 @@ def make_app(deps: Api) -> web.Application:
     commits = Commits()
     app = web.Application(middlewares=[_door(Guard(settings.api_tokens, [settings.api_host]))])
     jobs, topics = JobCalls(deps, commits), TopicCalls(deps, commits)
-    searches, health = SearchCalls(deps), HealthCalls(deps)
-    for route in (*jobs.routes(), *searches.routes(), *topics.routes(), *health.routes()):
+    searches, health, restores = SearchCalls(deps), HealthCalls(deps), RestoreCalls(deps)
+    calls = (jobs, searches, topics, restores, health)
+    for route in (route for some in calls for route in some.routes()):
         app.router.add_routes([route])
         # A slash at the end is forgiven; one that belongs to an id comes as %2F.
         app.router.add_route(route.method, route.path + "/", route.handler)
@@ -43,6 +45,7 @@ def make_app(deps: Api) -> web.Application:
     async def finish_commits(_: web.Application) -> None:
         await commits.finish()
 
+    app.on_shutdown.append(restores.stop)
     app.on_cleanup.append(finish_commits)
     return app
 

@@ -155,6 +155,28 @@ class JournalReader(Protocol):
         """Raises DatabaseAway; Invalid for a cursor it did not make."""
 
 
+class Audited(Protocol):
+    """What a restore found: counts, and the nodes that could not be asked. A msgspec.Struct."""
+
+    looked_at: int
+    restored: int
+    rescheduled: int
+    overdue_left: int
+    elsewhere: int
+    nodes_away: list[str]
+
+
+class Audit(Protocol):
+    """Compares journal and nodes, and puts back what is missing (dq/journal/audit.py)."""
+
+    async def run(self, *, overdue: bool, adopt: bool) -> Audited:
+        """Raises DatabaseAway, NodeFull."""
+
+    async def restore_one(self, topic: str, id: str, /) -> str | None:
+        """`restored` or `present`; the state of a finished job; None for one that never was.
+        Raises NodeAway, NodeFull, DatabaseAway."""
+
+
 @dataclass(frozen=True, slots=True)
 class Api:
     """`ready` answers each part's state by its name: "ok", "unknown", or what is missing, in
@@ -165,6 +187,7 @@ class Api:
     topics: TopicBook
     journal: JournalReader
     ready: Callable[[], Mapping[str, str]]
+    audit: Audit
 
 
 class Commits:

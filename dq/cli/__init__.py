@@ -27,6 +27,9 @@ COMMANDS = {
     "get": "dq.cli.jobs:get",
     "cancel": "dq.cli.jobs:cancel",
     "topic": "dq.cli.topics:topic",
+    "replay": "dq.cli.replay:replay",
+    "restore": "dq.cli.restore:restore",
+    "alarms": "dq.cli.alarms:alarms",
     "settings": "dq.cli.settings:settings",
     "migrate": "dq.cli.migrate:migrate",
 }

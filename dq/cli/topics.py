@@ -66,6 +66,8 @@ def get_topic(client: Client, name: str, as_json: bool) -> None:
 @click.option("--secret", help="Signs the callbacks; empty: unsigned.")
 @click.option("--enabled/--disabled", default=None, help="Disabled: pushes are refused.")
 @click.option("--paused/--resumed", default=None, help="Paused: callbacks wait.")
+@click.option("--keep-done", type=float, help="Days that done jobs are remembered; 0: for ever.")
+@click.option("--keep-dead", type=float, help="Days that dead jobs are; 0: for ever.")
 @json_option
 @api_options
 def set_topic(client: Client, name: str, as_json: bool, file: Any, **options: Any) -> None:

@@ -1,4 +1,5 @@
-"""What the people behind a topic are told when its jobs die.
+"""What people are told: those behind a topic when its jobs die, the operators of dq when a Redis
+goes down and comes back.
 
 Only the words: who sends them, and how often, is decided elsewhere. Many deaths make one mail
 with a count and a sample. Whatever a job, an endpoint or an id holds, it can't break a line,
@@ -46,6 +47,43 @@ def compose_dead_mail(deaths: Sequence[Death], total: int, admin_url: str = "") 
     blocks += [_describe(death) for death in shown]
     blocks.append(_advise(shown, admin_url))
     return _subject(deaths, total), "\n\n".join(blocks) + "\n"
+
+
+def compose_down_mail(node: str, host: str, since_ms: int, reason: str) -> tuple[str, str]:
+    """Subject and text when the node has been away since `since_ms`, as seen from `host`."""
+    blocks = [
+        f"Since {rfc3339(since_ms)} the Redis {node} does not answer dq on {host}:",
+        f"  {clean_line(reason, _MAX_REPLY)}",
+        "Pushes that belong there are answered 503 (repeat with the same id), its callbacks wait. "
+        "Nothing accepted is lost. Another mail follows when it is back.",
+    ]
+    return clean_line(f"dq: Redis is down: {node}", _MAX_SUBJECT), "\n\n".join(blocks) + "\n"
+
+
+def compose_back_mail(node: str, host: str, away_s: float, restored: int) -> tuple[str, str]:
+    """Subject and text when the node is whole again; `restored` jobs were put back into it."""
+    after = f"after {away_s:.0f} s" if away_s >= 1 else "at once"
+    jobs = "1 job" if restored == 1 else f"{restored} jobs"
+    lost = f"It had lost {jobs}; they are restored from dq's journal and logs."
+    blocks = [
+        f"The Redis {node} answers dq on {host} again {after}.",
+        lost if restored else "It had lost nothing that had to be restored from the journal.",
+        "What became due meanwhile is called back now.",
+    ]
+    subject = f"dq: Redis is back {after}, {jobs} restored: {node}"
+    return clean_line(subject, _MAX_SUBJECT), "\n\n".join(blocks) + "\n"
+
+
+def compose_mended_mail(host: str, restored: int, rescheduled: int) -> tuple[str, str]:
+    """Subject and text when an audit found that a part of a node was lost."""
+    jobs = "1 job" if restored + rescheduled == 1 else f"{restored + rescheduled} jobs"
+    blocks = [
+        f"dq on {host} compared Redis with its journal: {restored} unfinished jobs were missing "
+        f"and {rescheduled} stood nowhere in their bucket. They are put back.",
+        "Keys were deleted or thrown away. Look who else uses this Redis, and whether its "
+        "maxmemory-policy is noeviction.",
+    ]
+    return f"dq: Redis had lost {jobs}, they are put back", "\n\n".join(blocks) + "\n"
 
 
 def group_by_addresses(

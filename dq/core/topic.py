@@ -20,12 +20,17 @@ from dq.core.errors import FieldError, Invalid
 HIDDEN_SECRET: Final = "***"
 """Stands for a secret that is set: in an answer it hides it, in a document it keeps it."""
 
+DEFAULT_KEEP_DONE: Final = 7.0
+DEFAULT_KEEP_DEAD: Final = 30.0
+"""Days that finished jobs are remembered."""
+
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
 _MAX_UNKNOWN_NAMED = 20
 
 
 class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One registered topic. Spans are seconds; `callback` None makes it a pull topic."""
+    """One registered topic. Spans are seconds, but `keep_done` and `keep_dead` are days, 0 for
+    ever; `callback` None makes it a pull topic."""
 
     topic: str
     name: str = ""
@@ -47,6 +52,8 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     secret: str | None = None
     enabled: bool = True
     paused: bool = False
+    keep_done: float = DEFAULT_KEEP_DONE
+    keep_dead: float = DEFAULT_KEEP_DEAD
 
 
 _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
@@ -69,6 +76,8 @@ _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
     "secret": fields.check_secret,
     "enabled": fields.check_flag,
     "paused": fields.check_flag,
+    "keep_done": fields.check_keep,
+    "keep_dead": fields.check_keep,
 }
 
 

@@ -26,6 +26,7 @@ MAX_DELAY_S = 10 * 366 * 86400
 MIN_TIMEOUT_S, MAX_TIMEOUT_S = 0.1, 600
 MAX_RETRIES = 1000
 MAX_CONCURRENCY = 1_000_000
+MAX_KEEP_DAYS = 3660
 MIN_RATE, MAX_RATE = 0.00001, 1_000_000
 MAX_LABEL = 200
 MAX_URL = 2048
@@ -171,6 +172,11 @@ def check_secret(value: Any) -> str | None:
     text = _text(value, 2048)
     parse_secrets(text)
     return text
+
+
+def check_keep(value: Any) -> float:
+    """`keep_done`, `keep_dead`: how long finished jobs are remembered."""
+    return _number(value, 0, MAX_KEEP_DAYS, "days, up to 3660; 0 keeps them for ever")
 
 
 def check_flag(value: Any) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from dq.core.faults import reach
 from dq.db import purging, search
 from dq.db.database import Contended, Database
 from dq.db.replaced import find_reused, mark_replaced, same_job
@@ -25,6 +26,7 @@ from dq.db.rows import (
     JobRecord,
     MessageRow,
     Page,
+    Place,
     Purged,
     Rejected,
     State,
@@ -76,6 +78,7 @@ class JournalStore:
             if reused:
                 await mark_replaced(conn, reused, max(push.stamp for push in batch.messages))
             await _number_deaths(conn, batch)
+            reach("journal.stored")
             return rejected
 
     async def _packet_room(self, conn: AsyncConnection) -> int:
@@ -128,18 +131,30 @@ class JournalStore:
         Begin with b"", go on after the last one's version, end at an empty page. A page may be
         shorter than `limit` when bodies are large. Stubs are left out: their push will come.
         """
+        sizes = _unfinished_sizes().where(messages.c.version > after_version).limit(limit)
         async with self._database.read() as conn:
-            sizes = await conn.execute(_unfinished_sizes(after_version, limit))
-            versions: list[bytes] = []
-            room = PAGE_BYTES
-            for version, size in sizes:
-                if versions and size > room:
-                    break
-                versions.append(version)
-                room -= size
-            query = sa.select(messages).where(messages.c.version.in_(versions))
-            rows = await conn.execute(query.order_by(messages.c.version))
-            return [MessageRow(**row._mapping) for row in rows]
+            return await _read_page(conn, sizes)
+
+    async def unfinished_places(self, after_version: bytes, limit: int) -> list[Place]:
+        """The same pages without the bodies, and without a look whether a newer version is there:
+        for comparing with what the buckets hold."""
+        columns = (messages.c[name] for name in Place.__struct_fields__)
+        query = (
+            sa.select(*columns)
+            .where(messages.c.state == State.DELAYED, sa.not_(messages.c.stub))
+            .where(messages.c.version > after_version)
+            .order_by(messages.c.version)
+            .limit(limit)
+        )
+        async with self._database.read() as conn:
+            return [Place(**row._mapping) for row in await conn.execute(query)]
+
+    async def unfinished_among(self, versions: Sequence[bytes]) -> list[MessageRow]:
+        """Those of up to 1,000 versions that are unfinished now, in order; a page of `unfinished`
+        at most, so ask again for what comes after the last one."""
+        sizes = _unfinished_sizes().where(messages.c.version.in_(versions))
+        async with self._database.read() as conn:
+            return await _read_page(conn, sizes)
 
     async def search(
         self,
@@ -177,14 +192,22 @@ class JournalStore:
         async with self._database.read() as conn:
             return [Death(**row._mapping) for row in await conn.execute(query)]
 
-    async def purge(self, state: State, before_ms: int, after: bytes | None, limit: int) -> Purged:
-        """One small bite of forgetting what came into `state` before `before_ms`.
+    async def next_topic(self, after: str) -> str:
+        """The topics that the journal knows, one by one; "" after the last one."""
+        query = sa.select(sa.func.min(messages.c.topic)).where(messages.c.topic > after)
+        async with self._database.read() as conn:
+            return await conn.scalar(query) or ""
 
-        Looks at up to `limit` versions after version `after` (None at first); a job's older
+    async def purge(
+        self, topic: str, state: State, before_ms: int, after: bytes, limit: int
+    ) -> Purged:
+        """One small bite of forgetting what of a topic came into `state` before `before_ms`.
+
+        Looks at up to `limit` versions after version `after` (b"" at first); a job's older
         versions go with it. Raises ValueError for DELAYED: that is still owed.
         """
         async with self._database.begin() as conn:
-            return await purging.purge_bite(conn, state, before_ms, after or b"", limit)
+            return await purging.purge_bite(conn, topic, state, before_ms, after, limit)
 
 
 def _by_version(change: ChangeRow) -> bytes:
@@ -253,13 +276,25 @@ def _lines(version: bytes) -> sa.Select[Any]:
     return query.where(transitions.c.version == version).order_by(*order)
 
 
-def _unfinished_sizes(after_version: bytes, limit: int) -> sa.Select[Any]:
+async def _read_page(conn: AsyncConnection, sizes: sa.Select[Any]) -> list[MessageRow]:
+    """The rows of these versions, as many as have room."""
+    versions: list[bytes] = []
+    room = PAGE_BYTES
+    for version, size in await conn.execute(sizes):
+        if versions and size > room:
+            break
+        versions.append(version)
+        room -= size
+    query = sa.select(messages).where(messages.c.version.in_(versions))
+    rows = await conn.execute(query.order_by(messages.c.version))
+    return [MessageRow(**row._mapping) for row in rows]
+
+
+def _unfinished_sizes() -> sa.Select[Any]:
     newer = messages.alias("newer")
     has_newer = sa.exists().where(same_job(newer, messages), newer.c.version > messages.c.version)
     return (
         sa.select(messages.c.version, sa.func.length(messages.c.body))
-        .where(messages.c.state == State.DELAYED, sa.not_(messages.c.stub))
-        .where(messages.c.version > after_version, sa.not_(has_newer))
+        .where(messages.c.state == State.DELAYED, sa.not_(messages.c.stub), sa.not_(has_newer))
         .order_by(messages.c.version)
-        .limit(limit)
     )

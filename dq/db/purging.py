@@ -19,7 +19,7 @@ _OLDER_MOST = 5_000
 
 
 async def purge_bite(
-    conn: AsyncConnection, state: State, before_ms: int, after: bytes, limit: int
+    conn: AsyncConnection, topic: str, state: State, before_ms: int, after: bytes, limit: int
 ) -> Purged:
     """See JournalStore.purge."""
     if state == State.DELAYED:
@@ -27,7 +27,8 @@ async def purge_bite(
     before_us = before_ms * 1000
     page = (
         sa.select(messages.c.version, messages.c.changed)
-        .where(messages.c.state == state, messages.c.version > after)
+        .where(messages.c.topic == topic, messages.c.state == state)
+        .where(messages.c.version > after)
         .where(messages.c.version < before_us.to_bytes(8, "big"))
         .order_by(messages.c.version)
         .limit(limit)

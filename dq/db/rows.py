@@ -91,6 +91,16 @@ class Rejected(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Place(msgspec.Struct, frozen=True):
+    """An unfinished version and the bucket that should hold it."""
+
+    version: bytes
+    digest: bytes
+    topic: str
+    bucket: str
+    due: int
+
+
 class Transition(msgspec.Struct, frozen=True):
     """One line of a job's history."""
 

@@ -149,3 +149,41 @@ deaths = sa.Table(
     sa.Index("ix_deaths_version", "version"),
 )
 """The transitions to dead, numbered in the order in which they were committed."""
+
+
+def _number() -> sa.Column[Any]:
+    """Counted up by the database; SQLite does so for INTEGER alone."""
+    kind = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+    return sa.Column("no", kind, primary_key=True, autoincrement=True)
+
+
+audit_log = sa.Table(
+    "audit_log",
+    metadata,
+    _number(),
+    _column("at_ms", sa.BigInteger()),
+    _column("who", Exact(255)),
+    _column("address", Exact(255)),
+    _column("host", Exact(255)),
+    _column("action", Exact(64)),
+    _column("target", Exact(1024)),
+    _column("before", _long_text(), null=True),
+    _column("after", _long_text(), null=True),
+    sa.Index("ix_audit_log_target", "target", "no"),
+)
+"""Who changed what in the admin, and from where; never changed, never purged."""
+
+api_tokens = sa.Table(
+    "api_tokens",
+    metadata,
+    _number(),
+    _column("name", Exact(255)),
+    _column("digest", _bytes(32)),
+    _column("hint", Exact(16)),
+    _column("made_ms", sa.BigInteger()),
+    _column("made_by", Exact(255)),
+    _column("used_ms", sa.BigInteger(), null=True),
+    _column("revoked_ms", sa.BigInteger(), null=True),
+    sa.Index("ix_api_tokens_digest", "digest", unique=True),
+)
+"""`digest`: SHA-256 of the token, which itself is nowhere. `hint`: how it begins."""

@@ -17,6 +17,7 @@ from dq.db.journal_store import JournalStore
 from dq.db.repository import Repository
 from dq.db.topic_book import TopicBook
 from dq.delivery.mail import Mailer, MailError
+from dq.delivery.post import Post
 
 _log = logging.getLogger(__name__)
 
@@ -30,20 +31,20 @@ TOLD = "deaths_mailed"
 
 
 class DeadMail:
-    """Tells each topic's addresses of its deaths. `mailer` None: there is no mail server."""
+    """Tells each topic's addresses of its deaths, through the mail server of `post`."""
 
     def __init__(
         self,
         store: JournalStore,
         repository: Repository,
         topics: TopicBook,
-        mailer: Mailer | None,
+        post: Post,
         has_deaths: asyncio.Event,
     ) -> None:
         self._store = store
         self._repository = repository
         self._topics = topics
-        self._mailer = mailer
+        self._post = post
         self._has_deaths = has_deaths
         self._has_deaths.set()
         self._sent: set[tuple[int, tuple[str, ...]]] = set()
@@ -91,15 +92,16 @@ class DeadMail:
         if not addresses or (told, addresses) in self._sent:
             return
         subject, text = alarms.compose_dead_mail(group, len(group))
-        if self._mailer is None:
+        mailer = await self._post.mailer()
+        if mailer is None:
             _log.error(
-                "no mail server (DQ_SMTP_URL); %s would have been told: %s\n%s",
+                "no mail server; %s would have been told: %s\n%s",
                 ", ".join(addresses),
                 subject,
                 text,
             )
         else:
-            await self._send(self._mailer, addresses, subject, text)
+            await self._send(mailer, addresses, subject, text)
         self._sent.add((told, addresses))
 
     async def _send(

@@ -110,7 +110,7 @@ class Mailer:
             username=self._user,
             password=self._password,
             local_hostname=socket.gethostname() or "localhost",
-            timeout=self._timeout_s,
+            timeout=None,  # ours bounds it all; asyncio.wait_for in theirs loses cancellations
             use_tls=self._scheme == "smtps",
             start_tls=self._scheme == "smtp+starttls",
             tls_context=self._tls,
@@ -120,7 +120,8 @@ class Mailer:
             refused, _ = await client.send_message(message, recipients=recipients)
             # The mail is gone: whatever comes now, it must not be sent again.
             with contextlib.suppress(aiosmtplib.SMTPException, OSError):
-                await client.quit(timeout=_GOODBYE_S)
+                async with asyncio.timeout(_GOODBYE_S):
+                    await client.quit()
             return refused
         finally:
             client.close()

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from dq.core import clock
+from dq.core.faults import reach
 from dq.core.files import write_atomically
 from dq.db.rows import ChangeRow, MessageRow, State
 from dq.journal.events import event_of
@@ -55,6 +56,7 @@ class DayFiles:
                 lines[name].append(line)
         for name, group in lines.items():
             self._append(name, b"\n".join(group) + b"\n")
+        reach("journal.written")
         self._checkpoint.cursors[head.writer] = stretch.end
         self._save()
 

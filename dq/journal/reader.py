@@ -6,22 +6,19 @@ ended when it was asked. Only a job whose node is away may be told as it was.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from dq.core import clock
 from dq.core.errors import DatabaseAway
 from dq.db import rows
 from dq.db.journal_store import JournalStore
 from dq.db.rows import State
-from dq.log.log import end_of_records
+from dq.journal.shipped import wait_shipped
 from dq.queue.records import PRIORITIES
 
 CATCH_UP_MS = 3_000
-LOOK_S = 0.02
 
 
 class History(msgspec.Struct, frozen=True):
@@ -121,27 +118,8 @@ class Reader:
         return Lines([_line(job) for job in page.jobs], page.cursor)
 
     async def _catch_up(self) -> None:
-        wanted = await asyncio.to_thread(_ends, self._root)
-        deadline_ms = clock.mono_ms() + CATCH_UP_MS
-        while True:
-            cursors = await self._store.open_cursors()
-            behind = [name for name, end in wanted.items() if cursors.get(name, 0) < end]
-            if not behind:
-                return
-            if clock.mono_ms() > deadline_ms:
-                raise DatabaseAway("the journal is behind the logs")
-            await asyncio.sleep(LOOK_S)
-
-
-def _ends(root: Path) -> dict[bytes, int]:
-    """Where the last record of each log ends now, as far as there is one."""
-    ends: dict[bytes, int] = {}
-    for folder in root.iterdir() if root.is_dir() else ():
-        try:
-            ends[bytes.fromhex(folder.name)] = end_of_records(folder)
-        except (FileNotFoundError, IndexError):
-            continue  # it is being made or removed just now
-    return ends
+        if await wait_shipped(self._root, self._store, CATCH_UP_MS):
+            raise DatabaseAway("the journal is behind the logs")
 
 
 def _line(job: rows.JobSummary) -> Line:

@@ -23,6 +23,7 @@ from zlib import crc32
 
 from dq.core import clock
 from dq.core.errors import DatabaseAway
+from dq.core.faults import reach
 from dq.db.journal_store import JournalStore
 from dq.db.rows import MessageRow
 from dq.journal.tail import Tail
@@ -66,6 +67,7 @@ class Restorer:
         if not await self._lock(bucket):
             return None
         if not epoch:
+            reach("restore.found")
             await self._begin(bucket)
         else:
             bucket.epoch = epoch
@@ -76,6 +78,7 @@ class Restorer:
         hold_ms = HOLD_MS if has_lost else 0
         epoch = secrets.token_hex(8).encode()
         bucket.epoch, _ = await self._store.found(bucket, epoch, "restoring", hold_ms)
+        reach("restore.begun")
         if has_lost:
             _log.error("%s is empty: it has lost everything and is being restored", bucket.name)
 
@@ -83,12 +86,15 @@ class Restorer:
         began_ms = clock.mono_ms()
         try:
             await self._until_shipped(bucket)
+            reach("restore.shipped")
             await self._declare(bucket)
+            reach("restore.declared")
             count = await self._stream(bucket)
         except DatabaseAway:
             await self._declare_whole_logs(bucket)
             raise
         await ask(bucket.node, bucket.node.client.hset(bucket.keys[0], "state", "ready"))
+        reach("restore.ready")
         await ask(bucket.node, bucket.node.client.delete(_lock_key(bucket)))
         if count:
             seconds = (clock.mono_ms() - began_ms) / 1000
@@ -145,6 +151,7 @@ class Restorer:
     async def _set_position(self, bucket: Bucket, log: Neighbour, applied: int) -> None:
         command = bucket.node.client.hset(bucket.keys[0], b"h" + log.writer, applied)
         await ask(bucket.node, command)
+        reach("restore.placed")
         log.declare(bucket.name, bucket.epoch_number, applied)
 
     def _declare_new(self, bucket: Bucket) -> None:
@@ -164,17 +171,20 @@ class Restorer:
             jobs = [stored_job(row) for row in page if self._is_here(bucket, row)]
             if jobs:
                 count += await self._store.restore(bucket, jobs)
+                reach("restore.streamed")
             await self._lock(bucket)
         return count
 
     def _is_here(self, bucket: Bucket, row: MessageRow) -> bool:
-        """Where it was pushed to; the jobs of a bucket that is no more go to the first node."""
         names = {one.name: one for one in self._nodes.buckets}
-        home = names.get(row.bucket)
-        if home is None:
-            first = self._nodes.all[0].buckets
-            home = first[crc32(row.topic.encode()) % len(first)]
+        home = names.get(row.bucket) or adopting_bucket(self._nodes, row.topic)
         return home is bucket
+
+
+def adopting_bucket(nodes: Nodes, topic: str) -> Bucket:
+    """Where the jobs go whose bucket is no more: to the first node."""
+    first = nodes.all[0].buckets
+    return first[crc32(topic.encode()) % len(first)]
 
 
 def stored_job(row: MessageRow) -> StoredJob:

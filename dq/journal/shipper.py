@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dq.core import clock
 from dq.core.errors import DatabaseAway
+from dq.core.faults import reach
 from dq.db.journal_store import JournalStore
 from dq.db.rows import Batch, ChangeRow, CursorMoved, MessageRow, State
 from dq.journal.events import event_of
@@ -95,6 +96,7 @@ class Shipper:
                 continue
             try:
                 self._files.tell(stretch, log.head)
+                reach("journal.told")
             except OSError as error:
                 _log.error("the log files can't be written: %s", error)
                 return False
@@ -115,6 +117,7 @@ class Shipper:
             tail = self._to_sql[log.writer]
             stretch = _read(tail)
             if stretch is not None:
+                reach("journal.read")
                 await self._ship_stretch(tail, stretch)
                 is_busy = True
             elif (log.folder / BURIED).exists():
@@ -127,6 +130,7 @@ class Shipper:
         batch = batch_of(stretch, tail.log.head)
         try:
             rejected = await self._store.ship(batch)
+            reach("journal.committed")
         except CursorMoved as error:
             _log.warning("the journal is ahead of this process: %s", error)
             tail.pos = error.actual
@@ -150,8 +154,11 @@ class Shipper:
         if told is None or told.pos < self._to_sql[log.writer].pos:
             return
         await self._retire(log.writer)
+        reach("journal.retired")
         await self._store.close_cursor(log.writer)
+        reach("journal.closed")
         shutil.rmtree(log.folder)
+        reach("journal.removed")
         self._files.forget(log.head.writer)
         del self._to_sql[log.writer], self._to_files[log.writer]
 
@@ -164,6 +171,7 @@ class Shipper:
             if following > done or clock.now_ms() - path.stat().st_mtime * 1000 < KEEP_MS:
                 return
             path.unlink()
+            reach("journal.dropped")
 
     def _tell_away(self, error: DatabaseAway) -> None:
         if self._sql_away_since_ms is None:

@@ -1,12 +1,14 @@
-"""dq-redis-checker: watches the nodes, restores what they lost, follows topics changed elsewhere.
+"""dq-redis-checker: watches the nodes, restores what they lost, audits them, and follows topics
+changed elsewhere.
 
-An outage is told twice: when it begins, and when it ends with its length.
+An outage is told twice: when it begins, and when it ends with its length (dq/workers/outages.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from dq.core import clock
 from dq.core.errors import DatabaseAway, NodeAway, NodeFull
@@ -14,12 +16,17 @@ from dq.db.database import Database
 from dq.db.journal_store import JournalStore
 from dq.db.repository import Repository
 from dq.db.topic_book import TopicBook
+from dq.delivery.alarm_mail import AlarmMail
+from dq.delivery.post import Post
+from dq.journal.audit import Audit
 from dq.journal.restore import Restorer
 from dq.queue.keys import NODE_KEY
-from dq.queue.nodes import Node, NodeRefused, Nodes, ask
+from dq.queue.nodes import Node, NodeRefused, ask
 from dq.queue.records import digest_of
 from dq.queue.store import Store
+from dq.workers.auditing import Auditing
 from dq.workers.base import Context
+from dq.workers.outages import Outage
 from dq.workers.outfit import open_nodes, work_until_stopping
 
 _log = logging.getLogger(__name__)
@@ -32,41 +39,42 @@ PATIENCE_MS = 3_000
 class Checker:
     """Looks at each node once a second, and has restored what it lacks."""
 
-    def __init__(self, nodes: Nodes, restorer: Restorer) -> None:
-        self._nodes = nodes
+    def __init__(self, restorer: Restorer, tell_people: Callable[[str, str], None]) -> None:
         self._restorer = restorer
-        self._away_since_ms: dict[str, float] = {}
+        self._tell_people = tell_people
         self._looked_into: set[str] = set()
         self._waits_since_ms: dict[str, float] = {}
         self._waiting_told: set[str] = set()
 
     async def watch(self, node: Node) -> None:
         """Until cancelled."""
+        outage = Outage(node.name, self._tell_people)
         while True:
             try:
-                is_done = await self.tick(node)
+                is_done = await self.tick(node, outage)
             except (NodeAway, NodeFull, NodeRefused) as error:
-                self._tell_away(node, error)
+                outage.see_away(error)
                 is_done = False
-            else:
-                self._tell_back(node)
             await asyncio.sleep(EACH_S if is_done else AGAIN_S)
 
-    async def tick(self, node: Node) -> bool:
+    async def tick(self, node: Node, outage: Outage) -> bool:
         """One look: a bucket that is not there is begun and restored; False when a restore has to
         wait for SQL.
 
         Raises NodeAway, NodeFull, NodeRefused.
         """
-        await self._check_memory_policy(node)
+        await self._check_memory_policy(node, outage.is_away)
         await ask(node, node.client.hsetnx(NODE_KEY, "buckets", len(node.buckets)))
+        outage.see_back()
         away: DatabaseAway | None = None
         for bucket in node.buckets:
             try:
-                await self._restorer.look_after(bucket)
+                outage.see_restored(await self._restorer.look_after(bucket) or 0)
             except DatabaseAway as error:
                 away = error
         self._tell_waiting(node, away)
+        if away is None:
+            outage.see_whole()
         return away is None
 
     def _tell_waiting(self, node: Node, away: DatabaseAway | None) -> None:
@@ -80,8 +88,8 @@ class Checker:
             self._waiting_told.add(node.name)
             _log.error("what %s lost is restored when SQL is back: %s", node.name, away.detail)
 
-    async def _check_memory_policy(self, node: Node) -> None:
-        if node.name not in self._looked_into or node.name in self._away_since_ms:
+    async def _check_memory_policy(self, node: Node, was_away: bool) -> None:
+        if node.name not in self._looked_into or was_away:
             self._looked_into.add(node.name)
             memory = await ask(node, node.client.info("memory"))
             policy = memory.get("maxmemory_policy", "noeviction")
@@ -92,17 +100,6 @@ class Checker:
                     node.name,
                     policy,
                 )
-
-    def _tell_away(self, node: Node, error: Exception) -> None:
-        if node.name not in self._away_since_ms:
-            self._away_since_ms[node.name] = clock.mono_ms()
-            _log.error("node %s is down: %s", node.name, error)
-
-    def _tell_back(self, node: Node) -> None:
-        since_ms = self._away_since_ms.pop(node.name, None)
-        if since_ms is not None:
-            seconds = (clock.mono_ms() - since_ms) / 1000
-            _log.warning("node %s is back after %.1f s", node.name, seconds)
 
 
 async def follow_topics(topics: TopicBook, repository: Repository) -> None:
@@ -130,10 +127,16 @@ async def run(ctx: Context) -> None:
     repository = Repository(database)
     topics = TopicBook(ctx.settings.data_dir / "topics.json", repository)
     journal = JournalStore(database, digest_of)
-    restorer = Restorer(nodes, Store(), journal, ctx.settings.data_dir / "log")
-    checker = Checker(nodes, restorer)
+    store = Store()
+    restorer = Restorer(nodes, store, journal, ctx.settings.data_dir / "log")
+    mail = AlarmMail(Post(ctx.settings, repository))
+    checker = Checker(restorer, mail.tell)
     ctx.ready()
+    root = ctx.settings.data_dir / "log"
+    auditing = Auditing(nodes, store, Audit(nodes, store, journal, root), mail.tell)
     watches = (checker.watch(node) for node in nodes.all)
-    await work_until_stopping(ctx, follow_topics(topics, repository), *watches)
+    await work_until_stopping(
+        ctx, follow_topics(topics, repository), auditing.run(), mail.run(), *watches
+    )
     await nodes.close()
     await database.close()

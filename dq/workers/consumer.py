@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from dq.core import clock
 from dq.core.errors import DiskFull, DqError, NodeAway
+from dq.core.faults import reach
 from dq.core.settings import Settings
 from dq.core.topic import Topic
 from dq.db.topic_book import TopicBook
@@ -162,6 +163,7 @@ class Consumer:
         if leased.wait_ms >= 0:
             self._come_back(bucket, leased.wait_ms / 1000)
         if leased.jobs:
+            reach("lease.taken")
             last = int.from_bytes(leased.jobs[-1][0][8:], "big")
             self._last_token[bucket.index, bucket.epoch] = last
         await self._begin(bucket, leased)
@@ -248,10 +250,13 @@ class Consumer:
         job = one.job
         try:
             try:
+                reach("call.before")
                 outcome = await make_attempt(self._caller, topic, job, self._unit_s, self._name)
             finally:
                 self._release(job.topic)
+            reach("call.after")
             await self._settle(one, outcome)
+            reach("settle.applied")
         except DqError as error:
             _log.error("%s/%s: outcome not settled: %s", job.topic, job.id, error)
         except Exception:

@@ -1,7 +1,7 @@
 """dq-journal: remembers. It ships the writers' logs into SQL and into the files for people, takes
-over from writers that died, and mails about jobs that died.
+over from writers that died, mails about jobs that died, and forgets what finished long ago.
 
-The four run side by side: SQL or SMTP being away holds up nothing but themselves.
+The five run side by side: SQL or SMTP being away holds up nothing but themselves.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from dq.db.migrate import migrate
 from dq.db.repository import Repository
 from dq.db.topic_book import TopicBook
 from dq.delivery.dead_mail import DeadMail
-from dq.delivery.mail import Mailer
+from dq.delivery.post import Post
 from dq.journal.files import DayFiles
 from dq.journal.heir import Heir
+from dq.journal.retention import Retention
 from dq.journal.shipper import Shipper
 from dq.queue.nodes import Nodes, ask
 from dq.queue.records import digest_of
@@ -46,6 +47,7 @@ async def run(ctx: Context) -> None:
     shipper = Shipper(root, store, files, names, retire)
     heir = Heir(outfit.nodes, outfit.store, outfit.writer, root)
     mail = _dead_mail(settings, database, store, shipper.has_deaths)
+    retention = Retention(store, TopicBook(settings.data_dir / "topics.json", None))
     ctx.ready()
 
     async def make_schema() -> None:
@@ -53,7 +55,12 @@ async def run(ctx: Context) -> None:
 
     await database.open()
     await work_until_stopping(
-        ctx, heir.run(), shipper.run_files(), shipper.run_sql(make_schema), mail.run()
+        ctx,
+        heir.run(),
+        shipper.run_files(),
+        shipper.run_sql(make_schema),
+        mail.run(),
+        retention.run(),
     )
     await outfit.close()
     await _last_words(shipper)
@@ -75,12 +82,8 @@ def _dead_mail(
     settings: Settings, database: Database, store: JournalStore, has_deaths: asyncio.Event
 ) -> DeadMail:
     topics = TopicBook(settings.data_dir / "topics.json", None)
-    mailer = (
-        Mailer(settings.smtp_url, settings.mail_from, deny=settings.callback_deny)
-        if settings.smtp_url
-        else None
-    )
-    return DeadMail(store, Repository(database), topics, mailer, has_deaths)
+    repository = Repository(database)
+    return DeadMail(store, repository, topics, Post(settings, repository), has_deaths)
 
 
 async def forget_writer(nodes: Nodes, writer: bytes) -> None:

@@ -19,6 +19,7 @@ from dq.db.database import Database
 from dq.db.journal_store import JournalStore
 from dq.db.repository import Repository
 from dq.db.topic_book import TopicBook
+from dq.journal.audit import Audit
 from dq.journal.reader import Reader
 from dq.log.neighbours import Neighbours
 from dq.queue.nodes import Nodes
@@ -97,9 +98,11 @@ async def run(ctx: Context) -> None:
     await _wait_for_schema(repository)
     topics = TopicBook(settings.data_dir / "topics.json", repository)
     schedule = Schedule(outfit.writer, outfit.nodes, lambda name: _is_limited(topics, name))
-    reader = Reader(root, JournalStore(database, digest_of))
+    journal = JournalStore(database, digest_of)
+    reader = Reader(root, journal)
+    audit = Audit(outfit.nodes, outfit.store, journal, root)
     readiness = Readiness(outfit.nodes, topics, database, root)
-    app = make_app(Api(settings, schedule, topics, reader, readiness.parts))
+    app = make_app(Api(settings, schedule, topics, reader, readiness.parts, audit))
     async with serving(app, ctx.sockets["api"]):
         ctx.ready()
         await work_until_stopping(ctx, readiness.run(), _follow_topics(topics))

@@ -10,6 +10,7 @@ import asyncio
 import logging
 
 from dq.core.errors import NodeAway
+from dq.core.faults import reach
 from dq.queue.bell import WAKE, Bell
 from dq.queue.nodes import Bucket, Nodes
 from dq.queue.store import FORWARD_MOST, Store
@@ -57,10 +58,13 @@ class Timer:
     async def tick(self, bucket: Bucket, now_ms: int | None = None) -> float:
         """One pass over a bucket; the seconds to sleep until the next."""
         try:
+            reach("forward.before")
             moved, next_ms = await self._store.forward(bucket, now_ms)
         except NodeAway as error:
             _log.debug("%s: %s", bucket.name, error.detail)
             return 0.1
+        if moved:
+            reach("forward.after")
         if moved >= FORWARD_MOST:
             return 0
         return LONGEST_SLEEP_S if next_ms < 0 else min(next_ms / 1000, LONGEST_SLEEP_S)

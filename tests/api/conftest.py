@@ -20,7 +20,7 @@ from dq.api.app import make_app, make_runner
 from dq.api.deps import Api
 from dq.core.settings import load_settings
 from dq.core.topic import Topic
-from tests.api.doubles import MemoryBook, MemoryJournal, MemorySchedule
+from tests.api.doubles import MemoryBook, MemoryJournal, MemorySchedule, StagedAudit
 
 
 @dataclass
@@ -43,13 +43,14 @@ class Served:
         self.schedule = MemorySchedule()
         self.book = MemoryBook()
         self.journal = MemoryJournal()
+        self.audit = StagedAudit()
         self.parts: dict[str, str] = {"nodes": "ok", "topics": "ok", "consumers": "unknown"}
         self.settings = load_settings(None, {"DQ_MAX_BODY": "2000", **environ})
         self.book.topics["t"] = Topic(topic="t", callback="http://127.0.0.1/", delay=5)
 
     async def start(self, stack: AsyncExitStack) -> None:
         ready = lambda: self.parts  # noqa: E731
-        deps = Api(self.settings, self.schedule, self.book, self.journal, ready)
+        deps = Api(self.settings, self.schedule, self.book, self.journal, ready, self.audit)
         self.runner = make_runner(make_app(deps))
         await self.runner.setup()
         stack.push_async_callback(self.runner.cleanup)

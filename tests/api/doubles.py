@@ -14,6 +14,7 @@ from typing import Literal
 from dq.api.deps import JobSearch
 from dq.core.errors import DuplicateJob
 from dq.core.topic import Topic
+from dq.journal.audit import Audited
 from dq.queue.records import PRIORITIES
 from dq.queue.schedule import JobView, NewJob, Pushed
 
@@ -188,3 +189,26 @@ class MemoryJournal:
         records = list(self.records.values())
         more = str(start + 2) if len(records) > start + 2 else None
         return Page(records[start : start + 2], more)
+
+
+class StagedAudit:
+    """Answers what the test laid out; `gate` holds a restore until it is set."""
+
+    def __init__(self) -> None:
+        self.found = Audited()
+        self.results: dict[tuple[str, str], str] = {}
+        self.asked: list[bool] = []
+        self.failure: Exception | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def run(self, *, overdue: bool, adopt: bool) -> Audited:
+        assert adopt
+        self.asked.append(overdue)
+        await self.gate.wait()
+        if self.failure:
+            raise self.failure
+        return self.found
+
+    async def restore_one(self, topic: str, id_: str) -> str | None:
+        return self.results.get((topic, id_))

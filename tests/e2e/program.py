@@ -135,8 +135,9 @@ class Program:
         doc: object = None,
         raw: bytes | None = None,
         headers: dict[str, str] | None = None,
+        timeout_s: float = 15,
     ) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", self.api_port, timeout=15)
+        connection = http.client.HTTPConnection("127.0.0.1", self.api_port, timeout=timeout_s)
         try:
             body = raw if raw is not None else None if doc is None else json.dumps(doc).encode()
             sent = {"Content-Type": "application/json"} if body is not None else {}

@@ -171,9 +171,9 @@ async def test_purge_forgets_what_is_old_and_no_more(store: JournalStore) -> Non
             writer.change(push, (at + 5) * SECOND, ends)
     await writer.ship()
     before_ms = (START + 20 * SECOND) // 1000
-    removed, after = 0, None
+    removed, after = 0, b""
     while True:
-        bite = await store.purge(State.DONE, before_ms, after, 2)
+        bite = await store.purge("t", State.DONE, before_ms, after, 2)
         removed, after = removed + bite.removed, bite.after
         if after is None:
             break
@@ -186,7 +186,7 @@ async def test_purge_forgets_what_is_old_and_no_more(store: JournalStore) -> Non
     assert sum(state == "DELAYED" for state in left.values()) == 10
     assert await store.history("t", "0") is None
     with pytest.raises(ValueError, match="unfinished"):
-        await store.purge(State.DELAYED, before_ms, None, 10)
+        await store.purge("t", State.DELAYED, before_ms, b"", 10)
 
 
 async def test_a_redriven_death_does_not_return_when_its_success_is_purged(
@@ -198,7 +198,7 @@ async def test_a_redriven_death_does_not_return_when_its_success_is_purged(
     done = writer.push("1", 2)
     writer.change(done, 3, State.DONE)
     await writer.ship()
-    bite = await store.purge(State.DONE, (START + SECOND) // 1000, None, 100)
+    bite = await store.purge("t", State.DONE, (START + SECOND) // 1000, b"", 100)
     assert (bite.removed, bite.after) == (2, None)
     assert await states(store) == {}
     assert await store.deaths(0, 10) == []

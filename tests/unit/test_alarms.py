@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dq.core.alarms import Death, compose_dead_mail, group_by_addresses
+from dq.core.alarms import (
+    Death,
+    compose_back_mail,
+    compose_dead_mail,
+    compose_down_mail,
+    compose_mended_mail,
+    group_by_addresses,
+)
 
 AT_MS = 1_700_000_000_123
 
@@ -54,6 +61,25 @@ def test_an_id_is_encoded_where_it_is_part_of_a_path() -> None:
 def test_a_long_reply_is_cut() -> None:
     _, text = compose_dead_mail([death(reply="x" * 10_000)], 1)
     assert "x" * 500 + "…" in text and "x" * 501 not in text
+
+
+def test_an_outage_is_told_with_its_begin_its_reason_and_its_length() -> None:
+    subject, text = compose_down_mail("redis://r1:6379", "host-a", AT_MS, "connect\r\nrefused")
+    assert subject == "dq: Redis is down: redis://r1:6379"
+    assert "2023-11-14T22:13:20.123Z" in text and "host-a" in text
+    assert "connect  refused" in text
+    subject, text = compose_back_mail("redis://r1:6379", "host-a", 61.4, 3000)
+    assert subject == "dq: Redis is back after 61 s, 3000 jobs restored: redis://r1:6379"
+    assert "It had lost 3000 jobs" in text
+    subject, text = compose_back_mail("r", "h", 0.2, 1)
+    assert subject == "dq: Redis is back at once, 1 job restored: r"
+    assert "lost nothing" in compose_back_mail("r", "h", 9, 0)[1]
+
+
+def test_what_an_audit_mended_is_counted() -> None:
+    subject, text = compose_mended_mail("h", 5, 2)
+    assert subject == "dq: Redis had lost 7 jobs, they are put back"
+    assert "5 unfinished jobs were missing and 2 stood nowhere" in text
 
 
 _anything = st.text(st.characters(), max_size=40)

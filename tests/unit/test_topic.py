@@ -59,6 +59,8 @@ def test_a_full_document_is_taken_as_it_is() -> None:
         "secret": SECRET,
         "enabled": False,
         "paused": True,
+        "keep_done": 0.5,
+        "keep_dead": 0,
     }
     topic = parse(doc)
     assert topic_to_doc(topic, show_secret=True) == {"topic": "order_close", **doc}
@@ -120,6 +122,9 @@ def test_no_topic_names(name: str) -> None:
         ("format", {}),
         ("enabled", 1),
         ("paused", "yes"),
+        ("keep_done", -1),
+        ("keep_done", "7"),
+        ("keep_dead", 4000),
         ("name", "x" * 201),
         ("name", "two\nlines"),
         ("creator", 5),
