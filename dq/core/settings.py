@@ -227,7 +227,8 @@ SETTINGS: tuple[Setting, ...] = (
         "",
         "When a push is answered. disk: it is in Redis and on this machine's disk; "
         "memory: synced within 50 ms after the answer; "
-        "replicated: disk, and confirmed by a replica.",
+        "replicated: disk, and a replica of the node has it on its disk (WAITAOF: Redis 7.2 or "
+        "Valkey, appendonly on at the replica; not for the embedded Valkey nor redis+cluster://).",
     ),
     Setting(
         "smtp_url",
@@ -275,6 +276,7 @@ def load_settings(config: Path | None, environ: Mapping[str, str]) -> Settings:
             raise SettingsError(f"{source} {error}") from None
     settings = Settings(**values)
     _refuse_open_api(settings)
+    _refuse_lonely_nodes(settings)
     return settings
 
 
@@ -358,6 +360,22 @@ def _refuse_open_api(settings: Settings) -> None:
             f"DQ_API_HOST is {settings.api_host!r}, which others can reach, and there is no token; "
             "set DQ_API_TOKENS, or listen on 127.0.0.1"
         )
+
+
+def _refuse_lonely_nodes(settings: Settings) -> None:
+    if settings.durability != "replicated":
+        return
+    if not settings.redis_urls:
+        raise SettingsError(
+            "DQ_DURABILITY=replicated needs a Redis with a replica, which the embedded Valkey has "
+            "not; give DQ_REDIS_URLS, or use disk"
+        )
+    for url in settings.redis_urls:
+        if url.startswith("redis+cluster:"):
+            raise SettingsError(
+                "DQ_DURABILITY=replicated can't be had with redis+cluster://; name its masters' "
+                "replica sets by redis+sentinel://, or use disk"
+            )
 
 
 def _is_loopback(host: str) -> bool:

@@ -73,6 +73,8 @@ class Host(Protocol):
     def name(self) -> bytes: ...
     @property
     def store(self) -> Store: ...
+    @property
+    def asks_replica(self) -> bool: ...
 
     def last_seq(self, bucket: Bucket) -> int: ...
     def forget(self, entry: Entry) -> None: ...
@@ -90,6 +92,7 @@ class Lane:
         self._busy = asyncio.Lock()
         self._away_since_ms: float | None = None
         self._is_full = False
+        self._is_unconfirmed_told = False
 
     def enter(self, entry: Entry) -> None:
         self._queue.append(entry)
@@ -199,7 +202,12 @@ class Lane:
             await self._until_declared()
             try:
                 answer = await self._host.store.apply(
-                    self._bucket, self._host.name, first, payloads, flags=flags
+                    self._bucket,
+                    self._host.name,
+                    first,
+                    payloads,
+                    flags=flags,
+                    asks_replica=self._host.asks_replica,
                 )
             except NodeAway as error:
                 self._tell_away(error)
@@ -210,7 +218,11 @@ class Lane:
                 await self._adopt(answer.epoch)
             elif answer.state == "GAP":
                 await self._rewind(answer.position, first)
+            elif not answer.is_confirmed:
+                self._see_unconfirmed()
+                flags += "" if "c" in flags else "c"
             else:
+                self._is_unconfirmed_told = False
                 done = answer.position - first + 1
                 codes += answer.codes
                 first, payloads = first + done, payloads[done:]
@@ -220,6 +232,15 @@ class Lane:
                     flags += "f"
                 await asyncio.sleep(0.02)
         return codes
+
+    def _see_unconfirmed(self) -> None:
+        if not self._is_unconfirmed_told:
+            self._is_unconfirmed_told = True
+            _log.error(
+                "%s: writing waits: no replica has it on its disk (is one connected, with "
+                "appendonly on?); DQ_DURABILITY=replicated wants that",
+                self._bucket.name,
+            )
 
     def _see_applied(self, seq: int) -> None:
         self._host.log.high[self._bucket.index] = seq

@@ -26,11 +26,13 @@ from redis.backoff import NoBackoff
 from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
+    ClusterError,
     ConnectionError,
     MasterDownError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisClusterException,
     RedisError,
     ResponseError,
     TimeoutError,
@@ -52,6 +54,8 @@ _AWAY = (
     ReadOnlyError,
     BusyLoadingError,
     ClusterDownError,
+    ClusterError,  # sent from master to master: a slot is being moved
+    RedisClusterException,  # no RedisError: none of the masters can be reached
     MasterDownError,
     TryAgainError,
     OSError,
@@ -195,7 +199,7 @@ async def ask(node: Node, command: Awaitable[T], timeout_s: float = TIMEOUT_S) -
             return await command
     except NoScriptError:
         raise
-    except RedisError as error:
+    except (RedisError, RedisClusterException) as error:
         raise _translate(node, error) from error
     except OSError as error:
         raise NodeAway(f"{node.name}: {error or 'no answer in time'}") from error

@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 LAZY_SYNC_S = 0.05
 NOTE_AGAIN_S = 0.2
 ANSWER_WITHIN_MS = 2_000
+CONFIRMED_WITHIN_MS = 5_000
+"""The same where a replica is asked."""
 MOST_WAITING = 50_000
 MOST_WAITING_BYTES = 256 * 1024 * 1024
 LOG_BROKEN_EXIT = 4
@@ -50,16 +52,19 @@ class Writer:
         buckets: Sequence[Bucket],
         *,
         lazy: bool = False,
+        asks_replica: bool = False,
         answer_within_ms: int | None = ANSWER_WITHIN_MS,
         on_broken: Callable[[], None] | None = None,
     ) -> None:
         """`lazy`: answer before the disk has it; it is synced within 50 ms (outcomes of
-        callbacks, and pushes at DQ_DURABILITY=memory). `answer_within_ms`: how long a submit
+        callbacks, and pushes at DQ_DURABILITY=memory). `asks_replica`: answer only when a replica
+        has it too (DQ_DURABILITY=replicated). `answer_within_ms`: how long a submit
         waits for a node that is away before NodeAway; None: for ever. `on_broken`: what to do
         instead of ending the process when the log can't be synced."""
         self.log = log
         self._store = store
         self._lazy = lazy
+        self.asks_replica = asks_replica
         self._answer_within_ms = answer_within_ms
         self._on_broken = on_broken or (lambda: os._exit(LOG_BROKEN_EXIT))
         self._lanes = {bucket.index: Lane(self, bucket) for bucket in buckets}

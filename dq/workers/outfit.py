@@ -40,14 +40,25 @@ class Outfit:
 
 
 async def open_outfit(
-    ctx: Context, *, lazy: bool, answer_within_ms: int | None = ANSWER_WITHIN_MS
+    ctx: Context,
+    *,
+    lazy: bool,
+    asks_replica: bool = False,
+    answer_within_ms: int | None = ANSWER_WITHIN_MS,
 ) -> Outfit:
-    """Nodes, and a writer on a new log. `lazy`, `answer_within_ms`: see Writer."""
+    """Nodes, and a writer on a new log. `lazy` and what follows: see Writer."""
     nodes = await open_nodes(ctx.settings)
     store = Store()
     names = [bucket.name for bucket in nodes.buckets]
     log = Log(ctx.settings.data_dir / "log", ctx.name, names)
-    writer = Writer(log, store, nodes.buckets, lazy=lazy, answer_within_ms=answer_within_ms)
+    writer = Writer(
+        log,
+        store,
+        nodes.buckets,
+        lazy=lazy,
+        asks_replica=asks_replica,
+        answer_within_ms=answer_within_ms,
+    )
     writer.start()
     return Outfit(nodes, store, writer)
 

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from dq.api.app import make_app, serving
 from dq.api.deps import Api
+from dq.api.front import serving
 from dq.core import clock
 from dq.core.errors import DatabaseAway, NodeAway
 from dq.db.database import Database
@@ -26,6 +26,7 @@ from dq.queue.nodes import Nodes
 from dq.queue.records import digest_of
 from dq.queue.schedule import Schedule
 from dq.queue.store import read_position
+from dq.queue.writer import ANSWER_WITHIN_MS, CONFIRMED_WITHIN_MS
 from dq.workers.base import Context
 from dq.workers.outfit import open_outfit, work_until_stopping
 
@@ -91,7 +92,13 @@ async def run(ctx: Context) -> None:
     """The child's work."""
     settings = ctx.settings
     root = settings.data_dir / "log"
-    outfit = await open_outfit(ctx, lazy=settings.durability == "memory")
+    is_replicated = settings.durability == "replicated"
+    outfit = await open_outfit(
+        ctx,
+        lazy=settings.durability == "memory",
+        asks_replica=is_replicated,
+        answer_within_ms=CONFIRMED_WITHIN_MS if is_replicated else ANSWER_WITHIN_MS,
+    )
     database = Database(settings.database_url)
     await database.open()
     repository = Repository(database)
@@ -102,8 +109,8 @@ async def run(ctx: Context) -> None:
     reader = Reader(root, journal)
     audit = Audit(outfit.nodes, outfit.store, journal, root)
     readiness = Readiness(outfit.nodes, topics, database, root)
-    app = make_app(Api(settings, schedule, topics, reader, readiness.parts, audit))
-    async with serving(app, ctx.sockets["api"]):
+    deps = Api(settings, schedule, topics, reader, readiness.parts, audit)
+    async with serving(deps, ctx.sockets["api"]):
         ctx.ready()
         await work_until_stopping(ctx, readiness.run(), _follow_topics(topics))
     await outfit.close()

@@ -167,3 +167,10 @@ def test_every_row_is_a_field_and_every_field_a_row() -> None:
 def test_the_settings_page_is_current() -> None:
     page = (ROOT / "docs" / "settings.md").read_text("utf-8")
     assert page == settings_page(), "run: bin/dq settings --markdown > docs/settings.md"
+
+
+@pytest.mark.parametrize("urls", ["", "redis://a:1,redis+cluster://b:2"])
+def test_replicated_is_refused_where_it_can_not_be_had(urls: str) -> None:
+    with pytest.raises(SettingsError, match=r"DQ_DURABILITY=replicated .*use disk"):
+        load(DQ_DURABILITY="replicated", DQ_REDIS_URLS=urls)
+    assert load(DQ_DURABILITY="replicated", DQ_REDIS_URLS="redis://a:1")

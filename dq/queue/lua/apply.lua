@@ -1,7 +1,7 @@
 -- apply: the records of one writer's log, in order, each exactly once.
 -- KEYS  the bucket
--- ARGV  now ms or '' · epoch · writer · flags: r replay (sent before, or by an heir), f don't wait ·
---       first sequence · records, packed, as they stand in the log
+-- ARGV  now ms or '' · epoch · writer · flags: r replay (sent before, or by an heir), f don't wait,
+--       c sent before, but no replica has confirmed it · first sequence · records, packed, as they stand in the log
 -- gives 'OK', applied sequence, one byte of outcome per record (dq/queue/records.py, Code)
 --       'WAIT', applied sequence, outcomes: the next record waits for another writer's
 --       'GAP', applied sequence: records before `first` are missing here
@@ -23,6 +23,11 @@ local told = head[3] or ''
 for i = 1, math.min(count, applied - first + 1) do
   local at = #told - (applied - (first + i - 1))
   codes[i] = at > 0 and string.sub(told, at, at) or '\0'
+end
+if count > 0 and unconfirmed then
+  -- WAITAOF waits for what its connection wrote last: let that come after all that was applied.
+  go_on_when_full()
+  redis.call('HSET', META, 'h' .. writer, applied)
 end
 if last <= applied then return {'OK', applied, table.concat(codes)} end
 

@@ -15,6 +15,7 @@ local RECOVERING_MS, FLOOR_MS = 60000, 600000
 
 local now, writer = clock(ARGV[1]), ARGV[3]
 local replay, is_forced = string.find(ARGV[4], 'r') ~= nil, string.find(ARGV[4], 'f') ~= nil
+local unconfirmed = string.find(ARGV[4], 'c') ~= nil
 local recovering, restoring = replay, false
 
 local function is_below_floor(digest, stamp)
