@@ -8,6 +8,7 @@ its place: names, ids and values are encoded for where they go. Never raises for
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
 
 import msgspec
@@ -18,6 +19,7 @@ from dq.core.topic import Topic
 
 # What RFC 3986 lets stand in a URL; the rest is %-encoded.
 _NOT_URL = re.compile(r"[^A-Za-z0-9!#$%&'()*+,./:;=?@\[\]_~-]")
+_HEADER_PLAIN = re.compile(r"[!-$&-~]*")
 _ESCAPE_LIKE = re.compile(r"%(?=[0-9A-Fa-f]{2})")
 
 
@@ -56,18 +58,19 @@ def build_request(topic: Topic, job: CallbackJob, now_ms: int, version: str) -> 
     if topic.callback is None:
         raise ValueError(f"topic {topic.topic!r} has no callback")
     url, content_type, body = _place_body(topic, job)
-    headers = {
-        "User-Agent": f"dq/{version}",
-        "DQ-Topic": job.topic,
-        "DQ-Id": header_safe(job.id),
-        "DQ-Attempt": str(job.attempt),
-        "DQ-Due": str(job.due_ms),
-    }
+    pairs = [
+        ("User-Agent", f"dq/{version}"),
+        ("DQ-Topic", job.topic),
+        ("DQ-Id", header_safe(job.id)),
+        ("DQ-Attempt", str(job.attempt)),
+        ("DQ-Due", str(job.due_ms)),
+    ]
     if content_type is not None:
-        headers["Content-Type"] = content_type
-    overridden = {name.lower() for name in topic.headers}
-    pairs = [pair for pair in headers.items() if pair[0].lower() not in overridden]
-    pairs += topic.headers.items()
+        pairs.append(("Content-Type", content_type))
+    if topic.headers:
+        overridden = {name.lower() for name in topic.headers}
+        pairs = [pair for pair in pairs if pair[0].lower() not in overridden]
+        pairs += topic.headers.items()
     if topic.secret is not None:
         pairs += _signature_headers(topic.secret, job.message_id, now_ms, body or b"")
     return CallbackRequest(topic.method, url, pairs, body, job.timeout_s)
@@ -93,28 +96,31 @@ def header_safe(text: str) -> str:
 
     Decoding %XX gives the text back: a percent sign is encoded where it would read as an escape.
     """
+    if _HEADER_PLAIN.fullmatch(text):
+        return text
     escaped = _ESCAPE_LIKE.sub("%25", text)
     return "".join(c if "!" <= c <= "~" else quote(c, safe="", errors="replace") for c in escaped)
 
 
 def _place_body(topic: Topic, job: CallbackJob) -> tuple[str, str | None, bytes | None]:
     """The URL, content type and body: GET carries the members in the query, POST in the body."""
-    parts = _encode_url(topic.callback or "")
+    parts, url = _encode_url(topic.callback or "")
     if topic.method == "GET":
         query = "&".join(text for text in (parts.query, _encode_form(job)) if text)
         return urlunsplit(parts._replace(query=query)), None, None
     if topic.format == "form":
-        content_type = "application/x-www-form-urlencoded"
-        return urlunsplit(parts), content_type, _encode_form(job).encode()
-    return urlunsplit(parts), "application/json", job.body
+        return url, "application/x-www-form-urlencoded", _encode_form(job).encode()
+    return url, "application/json", job.body
 
 
-def _encode_url(url: str) -> SplitResult:
+@lru_cache(maxsize=4096)
+def _encode_url(url: str) -> tuple[SplitResult, str]:
     """A topic's URL in ASCII, its own escapes untouched, without the fragment."""
     parts = urlsplit(url)
     netloc = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode()
     path, query = (_NOT_URL.sub(lambda m: _quote(m[0]), text) for text in parts[2:4])
-    return SplitResult(parts.scheme, netloc, path, query, "")
+    encoded = SplitResult(parts.scheme, netloc, path, query, "")
+    return encoded, urlunsplit(encoded)
 
 
 def _encode_form(job: CallbackJob) -> str:

@@ -26,6 +26,11 @@ def mono_ms() -> float:
     return time.monotonic_ns() / 1_000_000
 
 
+def boot_ms() -> float:
+    """The same, counting the time that the machine was asleep."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) / 1_000_000
+
+
 def rfc3339(at_ms: int) -> str:
     """An instant for people and logs: 2026-11-21T06:00:00.123Z."""
     whole, ms = divmod(at_ms, 1000)

@@ -80,7 +80,7 @@ class DiskFull(DqError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the disk below the data folder is full; free some space, "
+            "the disk below the data folder is full or broken; free some space, "
             "then repeat with the same id (the outcome is unknown)"
         )
 

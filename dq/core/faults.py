@@ -45,8 +45,8 @@ POINTS: dict[str, str] = {
     "journal.written": "its lines are in the files for people, not in their checkpoint",
     "journal.told": "the checkpoint is written",
     "journal.dropped": "an old segment of a living writer is gone",
-    "journal.retired": "the buckets have forgotten a dead writer whose log is about to go",
-    "journal.closed": "SQL knows that this log is at its end",
+    "journal.retired": "a dead log that is done with is out of everybody's sight",
+    "journal.closed": "the buckets have forgotten its writer, SQL knows that it is at its end",
     "journal.removed": "the log is gone",
     # dq-journal, as the heir of dead writers
     "heir.found": "a dead writer was found",

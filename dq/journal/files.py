@@ -8,6 +8,7 @@ deleted at any time, and each is opened anew for every group of lines.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import defaultdict
 from pathlib import Path
@@ -23,6 +24,8 @@ from dq.journal.events import event_of
 from dq.journal.tail import Stretch
 from dq.log.frames import Head
 from dq.queue.records import PRIORITIES
+
+_log = logging.getLogger(__name__)
 
 _RESULTS = {State.DONE: "ok", State.DELAYED: "retry", State.DEAD: "dead"}
 
@@ -101,6 +104,9 @@ def _read(memory: Path) -> _Checkpoint:
     try:
         return msgspec.json.decode(memory.read_bytes(), type=_Checkpoint)
     except FileNotFoundError:
+        return _Checkpoint()
+    except msgspec.DecodeError as error:
+        _log.warning("%s can't be read, the lines are told again: %s", memory, error)
         return _Checkpoint()
 
 

@@ -6,6 +6,8 @@ Once a second, and at once when a writer is seen to have died:
   2. then its leases come back to ready: a killed consumer's jobs are called again at once;
   3. leases that ran out (another host's consumer, a stopped one) come back to ready.
 In that order: an outcome that reached the log is applied before its job could be leased again.
+Each bucket for itself: a node that is away holds up its own jobs only. A log that can't be read
+holds up nobody; what its writer had in hand comes back when the leases run out.
 A job that was in hand at three deaths in a row is settled as dead, reason "poison".
 """
 
@@ -18,14 +20,15 @@ from pathlib import Path
 from dq.core import clock
 from dq.core.errors import DqError, NodeAway, NodeFull
 from dq.core.faults import reach
-from dq.log.frames import NOTE, LogDamaged
-from dq.log.log import cut_torn_tail, read_frames
+from dq.log.frames import NOTE, LogDamaged, encode_frame
+from dq.log.log import append_to_dead, cut_torn_tail, read_frames
 from dq.log.neighbours import Neighbour, Neighbours
 from dq.queue import records
 from dq.queue.lane import AWAIT_OTHERS_MS, give_up
-from dq.queue.nodes import Bucket, NodeRefused, Nodes
-from dq.queue.records import StoredJob
+from dq.queue.nodes import Bucket, NodeRefused, Nodes, ask
+from dq.queue.records import Code, StoredJob
 from dq.queue.resend import missing_records
+from dq.queue.steady import SteadyClock
 from dq.queue.store import Store, read_position
 from dq.queue.writer import Writer
 
@@ -49,6 +52,9 @@ class Heir:
         self._neighbours = Neighbours(root)
         self._ends: dict[bytes, dict[str, int]] = {}
         self._told: set[str] = set()
+        self._taken_over: set[tuple[bytes, str]] = set()  # writer and bucket, until it is buried
+        self._waits_since_ms: dict[tuple[bytes, str], float] = {}
+        self._clocks = {node.name: SteadyClock(node.name) for node in nodes.all}
         self._next_token = 1
 
     async def run(self) -> None:
@@ -56,8 +62,7 @@ class Heir:
         full_at_ms = 0.0
         while True:
             dead = self._find_dead()
-            is_new = any(not (one.folder / BURIED).exists() for one in dead)
-            if is_new or clock.mono_ms() >= full_at_ms:
+            if self._unburied(dead) or clock.mono_ms() >= full_at_ms:
                 await self.tick(dead)
                 full_at_ms = clock.mono_ms() + EACH_S * 1000
             await asyncio.sleep(LOOK_S)
@@ -80,37 +85,64 @@ class Heir:
                 _log.debug("the log of %s waits: %s", one.head.process, error)
             except (LogDamaged, FileNotFoundError, NodeRefused) as error:
                 self._tell_once(one, error)
-        if all((one.folder / BURIED).exists() for one in dead):
-            await self._rescue_expired()
+                for name in self._buckets:
+                    one.vouch(name)
+        await self._rescue_expired(self._unburied(dead))
 
-    async def _rescue_expired(self) -> None:
+    def _unburied(self, dead: list[Neighbour]) -> list[Neighbour]:
+        """Those that something is still to be done for; not the ones that can't be read."""
+        return [
+            one
+            for one in dead
+            if one.folder.name not in self._told and not (one.folder / BURIED).exists()
+        ]
+
+    async def _rescue_expired(self, unburied: list[Neighbour]) -> None:
         for bucket in self._buckets.values():
+            if any((one.writer, bucket.name) not in self._taken_over for one in unburied):
+                continue
             try:
                 await self._rescue(bucket, b"")
             except NodeAway as error:
                 _log.debug("%s: %s", bucket.name, error.detail)
 
     def _tell_once(self, one: Neighbour, error: Exception) -> None:
-        if one.folder.name not in self._told:
+        if one.folder.name not in self._told and one.folder.exists():  # else it was retired
             self._told.add(one.folder.name)
             _log.error(
                 "the log of %s (%s) can't be applied: %s", one.head.process, one.folder, error
             )
 
     async def _bury(self, one: Neighbour) -> None:
+        """Raises NodeAway, NodeFull when something is left to do, after all that could be done."""
         reach("heir.found")
-        for name, last in (await self._ends_of(one)).items():
-            bucket = self._buckets.get(name)
-            if bucket is not None:
-                await self._apply_rest(one, bucket, last)
-        if (one.folder / BURIED).exists():
-            return
-        reach("heir.applied")
+        ends = await self._ends_of(one)
+        is_buried = (one.folder / BURIED).exists()
+        waits: NodeAway | NodeFull | None = None
         for bucket in self._buckets.values():
+            try:
+                await self._take_over(one, bucket, ends.get(bucket.name, 0), is_buried)
+            except (NodeAway, NodeFull) as error:
+                waits = error
+        if waits is not None:
+            raise waits
+        if not is_buried:
+            (one.folder / BURIED).touch()
+            reach("heir.buried")
+            self._taken_over -= {(one.writer, name) for name in self._buckets}
+
+    async def _take_over(
+        self, one: Neighbour, bucket: Bucket, last: int, has_no_leases: bool
+    ) -> None:
+        if last:
+            await self._apply_rest(one, bucket, last)
+        one.vouch(bucket.name)
+        place = (one.writer, bucket.name)
+        if not has_no_leases and place not in self._taken_over:
+            reach("heir.applied")
             await self._rescue(bucket, one.writer)
-        reach("heir.rescued")
-        (one.folder / BURIED).touch()
-        reach("heir.buried")
+            reach("heir.rescued")
+            self._taken_over.add(place)
 
     async def _ends_of(self, one: Neighbour) -> dict[str, int]:
         """Per bucket the last sequence in a dead log; the log is read once, it won't grow."""
@@ -119,18 +151,22 @@ class Heir:
         return self._ends[one.writer]
 
     async def _apply_rest(self, one: Neighbour, bucket: Bucket, last: int) -> None:
-        epoch, _, applied = await read_position(bucket, one.writer)
+        epoch, state, applied = await read_position(bucket, one.writer)
         if not epoch:
             raise NodeAway(f"{bucket.name} has not been begun")
         bucket.epoch = epoch
-        if not one.is_declared(bucket.name, bucket.epoch_number):
+        is_unplaced = state != "ready" and not one.is_sure(bucket.name)
+        is_unplaced = is_unplaced and not one.is_placed(bucket.name, bucket.epoch_number)
+        if is_unplaced or not one.is_declared(bucket.name, bucket.epoch_number):
             raise NodeAway(f"{bucket.name} is being restored")
         index = one.index_of[bucket.name]
+        if applied > one.high[index]:
+            await self._note_unnoted(one, bucket, applied)
         if applied < last:
             chunks = await asyncio.to_thread(missing_records, one.folder, index, applied, last + 1)
             if not chunks or chunks[0][0] != applied + 1:
                 await give_up(self._store, bucket, one.folder, applied + 1)
-                return
+                raise NodeAway(f"{bucket.name} is being restored")
             for first, payloads in chunks:
                 await self._replay(one, bucket, first, payloads)
             _log.warning(
@@ -144,16 +180,41 @@ class Heir:
     async def _replay(
         self, one: Neighbour, bucket: Bucket, first: int, payloads: list[bytes]
     ) -> None:
-        deadline_ms = clock.mono_ms() + AWAIT_OTHERS_MS
+        """A record that waits for another writer's is tried again at the next tick: that writer may
+        be dead as well, and its log be the next one here."""
+        place = (one.writer, bucket.name)
         while payloads:
-            flags = "r" if clock.mono_ms() < deadline_ms else "rf"
+            waited_ms = clock.mono_ms() - self._waits_since_ms.get(place, clock.mono_ms())
+            flags = "r" if waited_ms < AWAIT_OTHERS_MS else "rf"
             answer = await self._store.apply(bucket, one.writer, first, payloads, flags=flags)
             if answer.state in ("EPOCH", "GAP"):
                 raise NodeAway(f"{bucket.name} has lost something again: {answer.state}")
+            self._note_refusals(one, bucket, first, answer.codes)
             payloads = payloads[answer.position - first + 1 :]
             first = answer.position + 1
             if answer.state == "WAIT":
-                await asyncio.sleep(0.02)
+                self._waits_since_ms.setdefault(place, clock.mono_ms())
+                raise NodeAway(f"{bucket.name}: a record waits for another writer's")
+        self._waits_since_ms.pop(place, None)
+
+    async def _note_unnoted(self, one: Neighbour, bucket: Bucket, applied: int) -> None:
+        """It may have died between the answer of its last call and the notes that belong to it."""
+        field = b"o" + one.writer
+        codes = await ask(bucket.node, bucket.node.client.hget(bucket.keys[0], field)) or b""
+        self._note_refusals(one, bucket, applied - len(codes) + 1, codes)
+
+    def _note_refusals(self, one: Neighbour, bucket: Bucket, first: int, codes: bytes) -> None:
+        """Into the dead log itself, before the records count as applied: who reads it must not
+        take them for done. Raises OSError."""
+        index = one.index_of[bucket.name]
+        notes = [
+            records.note(self._writer.next_stamp(), index, seq, code)
+            for seq, code in enumerate(codes, first)
+            if code >= Code.REFUSED
+        ]
+        if notes:
+            frames = (encode_frame(NOTE, 0, records.pack(note)) for note in notes)
+            append_to_dead(one.folder, b"".join(frames))
 
     async def _rescue(self, bucket: Bucket, consumer: bytes) -> None:
         """Give back a dead consumer's leases, or ('' ) those that ran out, in bounded calls."""
@@ -165,6 +226,7 @@ class Heir:
                 consumer=consumer,
                 limit=RESCUE_MOST,
                 most_losses=MOST_LOSSES,
+                steady=None if consumer else self._clocks[bucket.node.name],
             )
             self._next_token += len(rescued.poisoned)
             if rescued.count:

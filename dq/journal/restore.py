@@ -119,7 +119,7 @@ class Restorer:
         waiting = [
             _Shipping(log, bucket.name, log.high_of(bucket.name))
             for log in self._neighbours.look()
-            if bucket.name in log.index_of and not log.is_declared(bucket.name, bucket.epoch_number)
+            if _is_undeclared(log, bucket)
         ]
         while waiting:
             cursors = await self._journal.open_cursors()
@@ -134,7 +134,7 @@ class Restorer:
         """Say up to where each log of this host stands in the bucket: as far as SQL has it."""
         cursors = await self._journal.open_cursors()
         for log in self._neighbours.look():
-            if log.is_declared(bucket.name, bucket.epoch_number) or bucket.name not in log.index_of:
+            if not _is_undeclared(log, bucket):
                 continue
             end = cursors.get(log.writer, 0)
             shipped = await asyncio.to_thread(_shipped, log, bucket.name, end)
@@ -143,10 +143,8 @@ class Restorer:
     async def _declare_whole_logs(self, bucket: Bucket) -> None:
         """Without SQL: logs that still hold everything are sent again from their beginning."""
         for log in self._neighbours.look():
-            if log.is_declared(bucket.name, bucket.epoch_number) or bucket.name not in log.index_of:
-                continue
-            if segments(log.folder)[0][0] == 0:
-                log.high[log.index_of[bucket.name]] = 0
+            if _is_undeclared(log, bucket) and segments(log.folder)[0][0] == 0:
+                log.declare(bucket.name, bucket.epoch_number, 0)
 
     async def _set_position(self, bucket: Bucket, log: Neighbour, applied: int) -> None:
         command = bucket.node.client.hset(bucket.keys[0], b"h" + log.writer, applied)
@@ -201,6 +199,15 @@ def stored_job(row: MessageRow) -> StoredJob:
         body=row.body,
         changed=row.changed if row.changed > row.stamp else 0,
     )
+
+
+def _is_undeclared(log: Neighbour, bucket: Bucket) -> bool:
+    """Whether it must be said anew where a log stands in a bucket that was begun anew. What `high`
+    says of another boot of the machine is no answer."""
+    if bucket.name not in log.index_of or log.is_placed(bucket.name, bucket.epoch_number):
+        return False
+    is_sure = log.is_sure(bucket.name)
+    return not is_sure or not log.is_declared(bucket.name, bucket.epoch_number)
 
 
 def _lock_key(bucket: Bucket) -> str:

@@ -24,13 +24,16 @@ from dq.journal.files import DayFiles
 from dq.journal.heir import BURIED
 from dq.journal.tail import Stretch, Tail
 from dq.log.frames import Head, LogDamaged
-from dq.log.log import segments
+from dq.log.log import MAX_BUCKETS, end_of_records, segments
 from dq.log.neighbours import Neighbour, Neighbours
 
 _log = logging.getLogger(__name__)
 
 LOOK_S = 0.2
 AWAY_PAUSE_S = 1.0
+UNSEEN_MS = 2_000
+"""By then all processes have noticed that a log is no longer there."""
+
 KEEP_MS = 3_600_000
 """How long what is shipped is kept, for a node that comes back with an older state."""
 
@@ -46,8 +49,9 @@ class Shipper:
         buckets: Container[str],
         retire: Callable[[bytes], Awaitable[None]],
     ) -> None:
-        """`retire` is told of a writer whose log is about to be removed."""
+        """`retire` is told of a writer whose log nobody sees any more."""
         self._neighbours = Neighbours(root)
+        self._retired = root.with_name("retired")
         self._store = store
         self._files = files
         self._buckets = buckets
@@ -110,6 +114,7 @@ class Shipper:
         Raises DatabaseAway.
         """
         is_busy = False
+        await self._forget_retired()
         for log in self._neighbours.look():
             if log.writer not in self._to_sql:
                 cursor = await self._store.cursor(log.writer)
@@ -147,20 +152,32 @@ class Shipper:
     async def _remove_if_done(self, log: Neighbour) -> None:
         _, path = segments(log.folder)[-1]
         stat = path.stat()
-        is_empty = not any(log.high)
+        if self._to_sql[log.writer].pos < end_of_records(log.folder):
+            return  # `high` may have been lost in a power cut: the heir says it anew
+        is_empty = not any(log.high[:MAX_BUCKETS])
         if not is_empty and clock.now_ms() - stat.st_mtime * 1000 < KEEP_MS:
             return
         told = self._to_files.get(log.writer)
         if told is None or told.pos < self._to_sql[log.writer].pos:
             return
-        await self._retire(log.writer)
+        self._retired.mkdir(exist_ok=True)
+        log.folder.rename(self._retired / log.folder.name)
         reach("journal.retired")
-        await self._store.close_cursor(log.writer)
-        reach("journal.closed")
-        shutil.rmtree(log.folder)
-        reach("journal.removed")
-        self._files.forget(log.head.writer)
         del self._to_sql[log.writer], self._to_files[log.writer]
+
+    async def _forget_retired(self) -> None:
+        """Logs that nobody sees any more. Their positions in the buckets must not go before: who
+        still saw such a log would take the bucket for one that has lost it all."""
+        for folder in self._retired.iterdir() if self._retired.is_dir() else ():
+            if clock.now_ms() - folder.stat().st_ctime * 1000 < UNSEEN_MS:
+                continue
+            writer = bytes.fromhex(folder.name)
+            await self._retire(writer)
+            await self._store.close_cursor(writer)
+            reach("journal.closed")
+            shutil.rmtree(folder)
+            reach("journal.removed")
+            self._files.forget(folder.name)
 
     def _drop_old_segments(self, log: Neighbour) -> None:
         """Of a writer that lives: segments that all have read and that were kept long enough."""

@@ -6,8 +6,10 @@ makes a new one. It is a folder of segments, each named after the position of it
     data/log/<writer>/00000000000000000000.seg ...     records, see frames.py
     data/log/<writer>/alive                            flock held while the writer lives
     data/log/<writer>/high                             per bucket, the highest position ever seen
-                                                       applied and in which epoch of the bucket;
-                                                       shared memory for the neighbours
+                                                       applied, in which epoch of the bucket, and in
+                                                       which boot of the machine that was written;
+                                                       shared memory for the neighbours: a power cut
+                                                       takes it
 
 It must never sync a file again after a failed sync: the kernel may have thrown the pages away and
 say yes the second time. The process ends instead, and its heir applies what reached the disk.
@@ -23,6 +25,8 @@ import secrets
 import socket
 import threading
 from collections.abc import Iterator
+from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import NoReturn
 
@@ -33,6 +37,7 @@ from dq.log.frames import Frame, Head, LogDamaged, decode_frames, decode_head, e
 SEGMENT_BYTES = 64 * 1024 * 1024
 MAX_BUCKETS = 512
 EPOCHS = MAX_BUCKETS
+BOOTS = 2 * MAX_BUCKETS
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -58,6 +63,8 @@ class Log:
         self._alive = os.open(self.folder / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         fcntl.flock(self._alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.high = open_high(self.folder)
+        for index in range(len(buckets)):
+            self.high[BOOTS + index] = boot_number()
         self.end = 0
         self._fd = -1
         self._segment_start = 0
@@ -171,8 +178,8 @@ def segments(folder: Path) -> list[tuple[int, Path]]:
 
 def open_high(folder: Path) -> memoryview:
     """The shared table of applied positions, made when missing: a 64-bit number a bucket, then,
-    from EPOCHS on, the epoch in which each of them holds."""
-    size = 2 * MAX_BUCKETS * 8
+    from EPOCHS on, the epoch in which each of them holds, and from BOOTS on the boot in which."""
+    size = 3 * MAX_BUCKETS * 8
     fd = os.open(folder / "high", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         if os.fstat(fd).st_size < size:
@@ -181,6 +188,16 @@ def open_high(folder: Path) -> memoryview:
         return memoryview(mmap.mmap(fd, size)).cast("Q")
     finally:
         os.close(fd)
+
+
+@cache
+def boot_number() -> int:
+    """Which boot of this machine it is, as 64 bits; what shared memory said in another is void."""
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        text = b"unknown"
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
 
 
 def read_head(folder: Path) -> Head:
@@ -204,15 +221,36 @@ def end_of_records(folder: Path) -> int:
     return start + size if size > first else start
 
 
+def _newest_segment(folder: Path) -> tuple[int, Path]:
+    """Raises FileNotFoundError when the log has been retired."""
+    if not (parts := segments(folder)):
+        raise FileNotFoundError(f"{folder} has no segment")
+    return parts[-1]
+
+
 def cut_torn_tail(folder: Path, end: int) -> None:
-    """Shorten a dead writer's log to its last whole record, which ends at position `end`."""
-    start, path = segments(folder)[-1]
+    """Shorten a dead writer's log to its last whole record, which ends at position `end`.
+
+    Raises FileNotFoundError when the log has been retired.
+    """
+    start, path = _newest_segment(folder)
     if end > start and path.stat().st_size > end - start:
         os.truncate(path, end - start)
     elif end <= start and end_of_records(folder) > start:
         with path.open("rb") as file:
             _, first = decode_head(file.read(1 << 20))
         os.truncate(path, first)
+
+
+def append_to_dead(folder: Path, data: bytes) -> None:
+    """Whole frames at the end of a dead writer's log, whose torn tail was cut; on the disk when
+    this returns. For its heir alone. Raises OSError."""
+    fd = os.open(_newest_segment(folder)[1], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        _write_all(fd, data)
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)
 
 
 def read_frames(folder: Path, from_pos: int = 0) -> Iterator[Frame]:

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from dq.log.frames import Head, LogDamaged
-from dq.log.log import EPOCHS, open_high, read_head
+from dq.log.log import BOOTS, EPOCHS, boot_number, open_high, read_head
 
 
 class Neighbour:
@@ -41,6 +41,21 @@ class Neighbour:
         """Whether `high` speaks of this epoch of the bucket."""
         index = self.index_of[bucket]
         return not self.high[index] or self.high[EPOCHS + index] == epoch
+
+    def is_sure(self, bucket: str) -> bool:
+        """Whether `high` was kept in this boot of the machine: a power cut takes it, and then only
+        the heir knows again what a bucket should have, when it has applied the log."""
+        index = self.index_of.get(bucket)
+        return index is None or self.high[BOOTS + index] == boot_number()
+
+    def vouch(self, bucket: str) -> None:
+        """`high` is right again: the whole log is applied in the bucket, or never will be."""
+        if (index := self.index_of.get(bucket)) is not None:
+            self.high[BOOTS + index] = boot_number()
+
+    def is_placed(self, bucket: str, epoch: int) -> bool:
+        """Whether `declare` said in this epoch of the bucket where the log stands in it."""
+        return self.high[EPOCHS + self.index_of[bucket]] == epoch
 
     def is_alive(self) -> bool:
         """Whether its process still holds the log."""
@@ -89,3 +104,8 @@ class Neighbours:
         """For each writer of this host with records in a bucket: the highest ever applied."""
         pairs = ((one.writer, one.high_of(bucket)) for one in self._known.values())
         return [(writer, high) for writer, high in pairs if high]
+
+    def is_sure(self, bucket: str) -> bool:
+        """False after a power cut until the heir has applied every log in the bucket: what is
+        finished could look unfinished there."""
+        return all(one.is_sure(bucket) for one in self._known.values())

@@ -55,7 +55,7 @@ class Bell:
                 await self._may_listen()
             try:
                 command = client.blpop(list(by_key), timeout=ARM_S)
-                answer = await ask(node, command, ARM_S + TIMEOUT_S)
+                answer = await ask(node, command, ARM_S + TIMEOUT_S, blocks=True)
             except NodeAway as error:
                 _log.debug("not listening: %s", error.detail)
                 await asyncio.sleep(0.1)

@@ -114,7 +114,8 @@ class Inspector:
         try:
             return await ask(node, _look_at(node), self._timeout_s)
         except NodeAway as error:
-            return NodeLook(node.name, away=error.detail.removeprefix(f"{node.name}: "))
+            why = error.detail.removeprefix(f"{node.name}: ")
+            return NodeLook(node.name, away=why or "no answer")
         except (NodeFull, NodeRefused) as error:
             return NodeLook(node.name, away=str(error))
 

@@ -32,13 +32,21 @@ APPLY_BYTES = 4 * 1024 * 1024
 AWAIT_OTHERS_MS = 5_000
 
 
+class Answer(Protocol):
+    """Whoever waits for an outcome: a future of it, or what behaves like one."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: Code, /) -> None: ...
+    def set_exception(self, exception: Exception, /) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A record on its way. `answer` is None for those that nobody waits for."""
+    """A record on its way."""
 
     bucket: Bucket | None
     payload: bytes
-    answer: asyncio.Future[Code]
+    answer: Answer
     since_ms: float
     seq: int = 0
 
@@ -54,7 +62,9 @@ class Entry:
 async def give_up(store: Store, bucket: Bucket, folder: Path, first: int) -> None:
     """A bucket lacks records from `first` on that the log no longer has: the journal has them, and
     the bucket is restored from there."""
-    if segments(folder)[0][0] == 0:
+    if not (parts := segments(folder)):
+        raise FileNotFoundError(f"{folder} is no more")
+    if parts[0][0] == 0:
         raise LogDamaged(f"{folder} lacks the record {first} of {bucket.name}")
     _log.error("%s lacks records that are only in the journal; it is restored", bucket.name)
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -47,6 +47,12 @@ _log = logging.getLogger(__name__)
 
 TIMEOUT_S = 5.0
 """How long any one command may take, blocking ones apart."""
+
+MOST_COMMANDS = 200
+"""On their way to a node at a time; more wait for their turn. Each takes a connection."""
+
+MOST_CONNECTIONS = 1024
+"""Never reached: blocking calls are one a node, or one a bucket of a cluster (log.MAX_BUCKETS)."""
 
 _AWAY = (
     ConnectionError,
@@ -114,6 +120,7 @@ class Node:
     client: Client
     buckets: list[Bucket] = field(default_factory=list)
     is_away: bool = False
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_COMMANDS))
 
 
 def node_name(url: str, embedded_url: str = "") -> str:
@@ -134,7 +141,7 @@ def make_client(url: str) -> Client:
         "socket_timeout": None,  # see `ask`
         "socket_connect_timeout": TIMEOUT_S,
         "retry": Retry(NoBackoff(), 0),
-        "max_connections": 256,
+        "max_connections": MOST_CONNECTIONS,
     }
     parts = urlsplit(url)
     if parts.scheme == "redis+sentinel":
@@ -146,7 +153,7 @@ def make_client(url: str) -> Client:
             port=parts.port or 6379,
             socket_timeout=None,
             socket_connect_timeout=TIMEOUT_S,
-            max_connections=256,
+            max_connections=MOST_CONNECTIONS,
             **first,
         )
     if parts.scheme in ("redis", "rediss", "unix"):
@@ -188,21 +195,29 @@ def _sentinel_client(url: str, options: dict[str, Any]) -> Client:
     return sentinel.master_for(service, **_credentials(url), **options)
 
 
-async def ask(node: Node, command: Awaitable[T], timeout_s: float = TIMEOUT_S) -> T:
-    """A command's answer within `timeout_s`.
+async def ask(
+    node: Node, command: Awaitable[T], timeout_s: float = TIMEOUT_S, *, blocks: bool = False
+) -> T:
+    """A command's answer within `timeout_s`. `blocks`: it waits in the node, and takes no turn.
 
     Raises NodeAway, NodeFull, and NodeRefused where that is a mistake of ours. The bound is ours
     because redis-py's own is `asyncio.wait_for`, which may swallow a cancellation (Python 3.11).
     """
     try:
         async with asyncio.timeout(timeout_s):
-            return await command
+            if blocks:
+                return await command
+            async with node.turns:
+                return await command
     except NoScriptError:
         raise
     except (RedisError, RedisClusterException) as error:
         raise _translate(node, error) from error
     except OSError as error:
-        raise NodeAway(f"{node.name}: {error or 'no answer in time'}") from error
+        raise NodeAway(f"{node.name}: {str(error) or 'no answer in time'}") from error
+    finally:
+        if isinstance(command, Coroutine):
+            command.close()  # it may never have had its turn
 
 
 def _translate(node: Node, error: Exception) -> DqError:

@@ -9,22 +9,30 @@ the topic alone. The first node of that ranking takes the job, unless another on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Literal
 from zlib import crc32
 
 import msgspec
 
-from dq.core.errors import DuplicateJob, NodeAway
+from dq.core.errors import DuplicateJob, NodeAway, NodeFull
 from dq.core.faults import reach
+from dq.log.neighbours import Neighbours
 from dq.queue import records
 from dq.queue.nodes import Bucket, Node, Nodes
+from dq.queue.patience import Patience
 from dq.queue.records import PRIORITIES, Code, StoredJob
 from dq.queue.writer import Writer
 
 MOST_TRIES = 8
 """How often a change is tried again because the job was replaced in the meantime."""
+
+_DONE: Mapping[Code, Literal["created", "replaced"]] = {
+    Code.CREATED: "created",
+    Code.REPLACED: "replaced",
+}
 
 
 class NewJob(msgspec.Struct, frozen=True):
@@ -69,38 +77,77 @@ class Schedule:
     """Changes jobs through one process's writer."""
 
     def __init__(
-        self, writer: Writer, nodes: Nodes, is_limited: Callable[[str], bool] = lambda topic: False
+        self,
+        writer: Writer,
+        nodes: Nodes,
+        is_limited: Callable[[str], bool] = lambda topic: False,
+        neighbours: Neighbours | None = None,
     ) -> None:
+        """`neighbours`: the logs of this host, looked at by somebody once in a while; what a node
+        has lost of them is not taken for unknown."""
         self._writer = writer
         self._nodes = nodes
         self._is_limited = is_limited
+        self._neighbours = neighbours
+        self._patience = Patience()
 
-    async def push(self, job: NewJob) -> Pushed:
-        """Accept a job: when this returns it will be called back.
+    def push(self, job: NewJob) -> asyncio.Future[Pushed]:
+        """Accept a job, begun at once: when the future has its result it will be called back.
 
-        Raises DuplicateJob (on_duplicate=reject), NodeAway, Overloaded, DiskFull, NodeFull.
+        The future raises DuplicateJob (on_duplicate=reject), NodeAway, Overloaded, DiskFull,
+        NodeFull. Nearly every push has nothing to look up first, and costs no task.
         """
-        for _ in range(MOST_TRIES):
-            bucket, present = await self._place(job)
-            if present is not None and job.on_duplicate == "reject":
-                raise DuplicateJob(job.topic, job.id)
-            if present is not None and job.on_duplicate == "keep":
-                return Pushed("kept", present.due_ms)
+        loop = asyncio.get_running_loop()
+        if job.on_duplicate != "replace" or len(self._nodes.all) != 1:
+            return loop.create_task(self._push(job))
+        pushed: asyncio.Future[Pushed] = loop.create_future()
+        bucket = _bucket_of(self._nodes.all[0], job.topic)
+        try:
             reach("push.validated")
-            code = await self._writer.submit(bucket, self._record(job))
-            reach("push.answered")
-            if code in (Code.CREATED, Code.REPLACED):
-                return Pushed("created" if code is Code.CREATED else "replaced", job.due_ms)
-            if code is Code.REJECTED:
-                raise DuplicateJob(job.topic, job.id)
-            if code is Code.COLLIDED:
-                raise DuplicateJob(job.topic, f"{job.id} (its hash is another job's: rename it)")
-            found = await self.locate(job.topic, job.id)
-            if code is Code.KEPT:
-                return Pushed("kept", found[1].due_ms if found else job.due_ms)
-            if found:  # Code.BEHIND: the other host's clock is ahead of ours
-                self._writer.observe(found[1].version.stamp)
+            self._writer.begin(bucket, self._record(job), _Pushing(self, job, pushed))
+        except Exception as error:
+            pushed.set_exception(error)
+        return pushed
+
+    async def _push(self, job: NewJob, code: Code | None = None) -> Pushed:
+        """`code`: what came of a first try."""
+        for _ in range(MOST_TRIES):
+            if code is None:
+                bucket, present = await self._place(job)
+                if present is not None and job.on_duplicate == "reject":
+                    raise DuplicateJob(job.topic, job.id)
+                if present is not None and job.on_duplicate == "keep":
+                    return Pushed("kept", present.due_ms)
+                reach("push.validated")
+                code = await self._writer.submit(bucket, self._record(job))
+                reach("push.answered")
+            pushed = await self._see_outcome(job, code)
+            if pushed is not None:
+                return pushed
+            code = None
         raise NodeAway(f"{job.topic}/{job.id} is being replaced all the time")
+
+    async def _see_outcome(self, job: NewJob, code: Code) -> Pushed | None:
+        """What a push has come to; None: it is to be tried again."""
+        if code in _DONE:
+            return Pushed(_DONE[code], job.due_ms)
+        if code is Code.FULL:
+            raise NodeFull()
+        if code is Code.REJECTED:
+            raise DuplicateJob(job.topic, job.id)
+        if code is Code.COLLIDED:
+            raise DuplicateJob(job.topic, f"{job.id} (its hash is another job's: rename it)")
+        found = await self.locate(job.topic, job.id)
+        if code is Code.KEPT:
+            return Pushed("kept", found[1].due_ms if found else job.due_ms)
+        if found:  # Code.BEHIND: the other host's clock is ahead of ours
+            self._writer.observe(found[1].version.stamp)
+        return None
+
+    def go_on(self, job: NewJob, code: Code, pushed: asyncio.Future[Pushed]) -> None:
+        """A first try came to what takes a closer look: `pushed` is told of its end."""
+        looking = asyncio.ensure_future(self._push(job, code))
+        looking.add_done_callback(partial(_pass_on, to=pushed))
 
     def _record(self, job: NewJob) -> list[Any]:
         return records.push(
@@ -172,7 +219,7 @@ class Schedule:
         """Where an unfinished job is. Raises NodeAway when a node that may have it is away."""
         buckets = self._buckets_of(topic, id_)
         answers = await asyncio.gather(
-            *(self._writer.store.find(bucket, topic, id_) for bucket in buckets),
+            *(self._find_in(bucket, topic, id_) for bucket in buckets),
             return_exceptions=True,
         )
         away: BaseException | None = None
@@ -184,6 +231,16 @@ class Schedule:
         if away is not None:
             raise away
         return None
+
+    async def _find_in(self, bucket: Bucket, topic: str, id_: str) -> tuple[StoredJob, str] | None:
+        neighbours = self._neighbours
+        high = neighbours.high_of(bucket.name) if neighbours else ()
+        was_sure = neighbours is None or neighbours.is_sure(bucket.name)
+        look = self._writer.store.find(bucket, topic, id_, high)
+        found = await self._patience.wait(bucket.node, look)
+        if found is None and not was_sure:
+            raise NodeAway(f"{bucket.name} may lack something after a power cut")
+        return found
 
     async def _place(self, job: NewJob) -> tuple[Bucket, StoredJob | None]:
         """The bucket for a push, and the job that is there when that matters before the log."""
@@ -201,7 +258,50 @@ class Schedule:
         if len(nodes) > 1:
             key = topic if self._is_limited(topic) else f"{topic}\0{id_}"
             nodes = sorted(nodes, key=lambda node: _rank(node, key))
-        return [node.buckets[crc32(topic.encode()) % len(node.buckets)] for node in nodes]
+        return [_bucket_of(node, topic) for node in nodes]
+
+
+class _Pushing:
+    """Waits for the outcome of a push's first try, nearly always the last one."""
+
+    __slots__ = ("_job", "_pushed", "_schedule")
+
+    def __init__(self, schedule: Schedule, job: NewJob, pushed: asyncio.Future[Pushed]) -> None:
+        self._schedule = schedule
+        self._job = job
+        self._pushed = pushed
+
+    def done(self) -> bool:
+        return self._pushed.done()
+
+    def set_result(self, code: Code) -> None:
+        try:
+            reach("push.answered")
+        except Exception as error:
+            self._pushed.set_exception(error)
+            return
+        if result := _DONE.get(code):
+            self._pushed.set_result(Pushed(result, self._job.due_ms))
+        else:
+            self._schedule.go_on(self._job, code, self._pushed)
+
+    def set_exception(self, error: Exception) -> None:
+        self._pushed.set_exception(error)
+
+
+def _pass_on(looked: asyncio.Future[Pushed], to: asyncio.Future[Pushed]) -> None:
+    if to.done():
+        return
+    if looked.cancelled():
+        to.cancel()
+    elif (error := looked.exception()) is not None:
+        to.set_exception(error)
+    else:
+        to.set_result(looked.result())
+
+
+def _bucket_of(node: Node, topic: str) -> Bucket:
+    return node.buckets[crc32(topic.encode()) % len(node.buckets)]
 
 
 def _rank(node: Node, key: str) -> bytes:

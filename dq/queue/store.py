@@ -19,6 +19,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from dq.core.errors import NodeAway
 from dq.queue.nodes import TIMEOUT_S, Bucket, ask
 from dq.queue.records import StoredJob, digest_of, pack, pack_job, unpack_job
+from dq.queue.steady import SteadyClock
 
 FORWARD_MOST = 500
 LEASE_MOST = 500
@@ -161,10 +162,19 @@ class Store:
         return Applied(state, answer[1], codes, is_confirmed=is_confirmed)
 
     async def forward(
-        self, bucket: Bucket, now_ms: int | None = None, limit: int = FORWARD_MOST
+        self,
+        bucket: Bucket,
+        now_ms: int | None = None,
+        limit: int = FORWARD_MOST,
+        steady: SteadyClock | None = None,
     ) -> tuple[int, int]:
-        """Delayed -> ready for what is due: how many, and milliseconds to the next or -1."""
-        moved, due_ms, at_ms = await self._forward(bucket, _now(now_ms), limit)
+        """Delayed -> ready for what is due: how many, and milliseconds to the next or -1.
+
+        `steady`: what the node's clock is held against; (0, 0) when it has just jumped."""
+        now_ms, latest = _reckon(steady, now_ms)
+        moved, due_ms, at_ms = await self._forward(bucket, _now(now_ms), limit, latest)
+        if _has_jumped(steady, moved, at_ms):
+            return 0, 0
         return moved, -1 if due_ms < 0 else max(0, due_ms - at_ms)
 
     async def lease(
@@ -229,11 +239,16 @@ class Store:
         limit: int = FORWARD_MOST,
         most_losses: int = 3,
         now_ms: int | None = None,
+        steady: SteadyClock | None = None,
     ) -> Rescued:
-        """Running -> ready for leases that ran out, or for all of a consumer known to be dead."""
-        answer = await self._rescue(
-            bucket, _now(now_ms), consumer, limit, most_losses, caller, first_token, LEASE_MS
-        )
+        """Running -> ready for leases that ran out, or for all of a consumer known to be dead.
+
+        `steady`: as with `forward`; none ran out by a clock that has jumped."""
+        now_ms, latest = _reckon(steady, now_ms)
+        caller_args = (most_losses, caller, first_token, LEASE_MS)
+        answer = await self._rescue(bucket, _now(now_ms), consumer, limit, *caller_args, latest)
+        if _has_jumped(steady, answer[0], answer[1]):
+            return Rescued(0, [])
         return Rescued(answer[0], _with_tokens(answer[2:], caller, first_token))
 
     async def limit(
@@ -308,18 +323,37 @@ class Store:
         restored from the journal."""
         return bool(await self._wipe(bucket, bucket.epoch))
 
-    async def find(self, bucket: Bucket, topic: str, id_: str) -> tuple[StoredJob, str] | None:
+    async def find(
+        self, bucket: Bucket, topic: str, id_: str, high: Sequence[tuple[bytes, int]] = ()
+    ) -> tuple[StoredJob, str] | None:
         """An unfinished job and its state: delayed, ready or running.
 
-        Raises NodeAway for one that is not there while the bucket is being restored.
+        `high`: writers, and up to where they were seen applied. Raises NodeAway for a job that is
+        not there while the bucket is being restored, or lacks something of these writers.
         """
-        raw, state, begun = await self._find(bucket, digest_of(topic, id_))
+        known = [item for pair in high for item in pair]
+        raw, state, begun = await self._find(bucket, 1, digest_of(topic, id_), *known)
         if raw is None and begun != b"ready":
             raise NodeAway(f"{bucket.name} is being restored")
         if raw is None:
             return None
         job = unpack_job(raw)
         return (job, state.decode()) if (job.topic, job.id) == (topic, id_) else None
+
+
+def _reckon(steady: SteadyClock | None, now_ms: int | None) -> tuple[int | None, int | bytes]:
+    """The time to go by, and the latest that it can be."""
+    if steady is None:
+        return now_ms, b""
+    if (held_ms := steady.now_ms()) is not None:
+        return held_ms, b""
+    return now_ms, steady.latest_ms() or b""
+
+
+def _has_jumped(steady: SteadyClock | None, answer: int, at_ms: int) -> bool:
+    if steady is not None:
+        (steady.see if answer >= 0 else steady.see_jump)(at_ms)
+    return answer < 0
 
 
 def _now(now_ms: int | None) -> int | str:

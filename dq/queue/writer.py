@@ -17,7 +17,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dq.core import clock
@@ -25,7 +24,8 @@ from dq.core.errors import DiskFull, NodeFull, Overloaded
 from dq.core.faults import reach
 from dq.log.frames import NOTE, encode_frame
 from dq.log.log import Log, LogBroken
-from dq.queue.lane import Entry, Lane
+from dq.log.syncing import Syncing
+from dq.queue.lane import Answer, Entry, Lane
 from dq.queue.nodes import Bucket
 from dq.queue.records import Code, note, pack
 from dq.queue.store import Store
@@ -70,7 +70,7 @@ class Writer:
         self._lanes = {bucket.index: Lane(self, bucket) for bucket in buckets}
         self._pending: list[Entry] = []
         self._has_pending = asyncio.Event()
-        self._disk = ThreadPoolExecutor(1, "dq-sync")
+        self._disk = Syncing(log.sync)
         self._seqs: dict[int, int] = {}
         self._stamp = 0
         self._waiting = 0
@@ -113,7 +113,7 @@ class Writer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._lazy_sync is not None:
             await self._lazy_sync
-        self._disk.shutdown()
+        self._disk.close()
         self.log.close()
 
     def next_stamp(self) -> int:
@@ -131,10 +131,9 @@ class Writer:
         Raises Overloaded, DiskFull and NodeFull (nothing was accepted), NodeAway (the record is
         in the log and will be applied when the node is back).
         """
-        payload = pack(record)
-        if self._waiting >= MOST_WAITING or self._waiting_bytes >= MOST_WAITING_BYTES:
-            raise Overloaded()
-        code = await self._enter(bucket, payload)
+        answer: asyncio.Future[Code] = asyncio.get_running_loop().create_future()
+        self.begin(bucket, record, answer)
+        code = await answer
         if code is Code.FULL:
             raise NodeFull()
         return code
@@ -143,13 +142,19 @@ class Writer:
         """Have a look whether the node lacks something of this writer's, and send it again."""
         await self._lanes[bucket.index].catch_up()
 
-    def _enter(self, bucket: Bucket | None, payload: bytes) -> asyncio.Future[Code]:
-        answer: asyncio.Future[Code] = asyncio.get_running_loop().create_future()
+    def begin(self, bucket: Bucket, record: list[Any], answer: Answer) -> None:
+        """Like `submit`, but `answer` is told the outcome later, FULL among others. Raises
+        Overloaded at once."""
+        payload = pack(record)
+        if self._waiting >= MOST_WAITING or self._waiting_bytes >= MOST_WAITING_BYTES:
+            raise Overloaded()
+        self._enter(bucket, payload, answer)
+
+    def _enter(self, bucket: Bucket | None, payload: bytes, answer: Answer) -> None:
         self._pending.append(Entry(bucket, payload, answer, clock.mono_ms()))
         self._waiting += 1
         self._waiting_bytes += len(payload)
         self._has_pending.set()
-        return answer
 
     async def _flush_forever(self) -> None:
         while True:
@@ -183,7 +188,7 @@ class Writer:
 
     async def _sync(self) -> None:
         if not self._lazy:
-            await asyncio.get_running_loop().run_in_executor(self._disk, self.log.sync)
+            await self._disk.begin()
             reach("write.synced")
         elif not self._is_sync_due:
             self._is_sync_due = True
@@ -193,7 +198,7 @@ class Writer:
         await asyncio.sleep(LAZY_SYNC_S)
         self._is_sync_due = False  # what is appended from here on may be too late for this one
         try:
-            await asyncio.get_running_loop().run_in_executor(self._disk, self.log.sync)
+            await self._disk.begin()
             reach("write.synced")
         except LogBroken as error:
             _log.critical("this process ends, its log is broken: %s", error)
@@ -227,10 +232,15 @@ class Writer:
         while True:
             notes = [note(self.next_stamp(), bucket.index, seq, code) for seq, code in refused]
             try:
-                await asyncio.gather(*(self._enter(None, pack(record)) for record in notes))
+                await asyncio.gather(*(self._enter_note(record) for record in notes))
                 return
             except DiskFull:
                 await asyncio.sleep(NOTE_AGAIN_S)
+
+    def _enter_note(self, record: list[Any]) -> asyncio.Future[Code]:
+        answer: asyncio.Future[Code] = asyncio.get_running_loop().create_future()
+        self._enter(None, pack(record), answer)
+        return answer
 
     async def _fail_late_ones(self) -> None:
         """Whoever waited too long for a node is told so; the record stays."""

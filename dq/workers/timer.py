@@ -1,5 +1,6 @@
 """dq-timer: makes due jobs ready, at their time and not before.
 
+A node's clock that jumps forward is not followed at once (dq/queue/steady.py).
 It sleeps exactly until the next due time that `forward` answered, and is woken when a push brings
 an earlier one. Several timers on one bucket do no harm: the script moves each job once.
 """
@@ -13,6 +14,7 @@ from dq.core.errors import NodeAway
 from dq.core.faults import reach
 from dq.queue.bell import WAKE, Bell
 from dq.queue.nodes import Bucket, Nodes
+from dq.queue.steady import SteadyClock
 from dq.queue.store import FORWARD_MOST, Store
 from dq.workers.base import Context
 from dq.workers.outfit import open_nodes, work_until_stopping
@@ -28,6 +30,7 @@ class Timer:
     def __init__(self, nodes: Nodes, store: Store) -> None:
         self._nodes = nodes
         self._store = store
+        self._clocks = {node.name: SteadyClock(node.name) for node in nodes.all}
         self._woken = {bucket.index: asyncio.Event() for bucket in nodes.buckets}
 
     async def run(self) -> None:
@@ -59,7 +62,8 @@ class Timer:
         """One pass over a bucket; the seconds to sleep until the next."""
         try:
             reach("forward.before")
-            moved, next_ms = await self._store.forward(bucket, now_ms)
+            steady = self._clocks[bucket.node.name]
+            moved, next_ms = await self._store.forward(bucket, now_ms, steady=steady)
         except NodeAway as error:
             _log.debug("%s: %s", bucket.name, error.detail)
             return 0.1

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from dq.journal.heir import Heir
 from dq.log.log import Log
 from dq.queue.nodes import Bucket, Nodes
 from dq.queue.store import Store
 from dq.queue.writer import Writer
 from tests.redis.desk import Desk
+from tests.redis.dying import Process
+from tests.redis.writing import USUAL
 from tests.unit.test_log_disk import small_disk
 from tests.valkey import Valkey
 
@@ -58,7 +62,33 @@ def store() -> Store:
 @pytest.fixture
 async def writer(nodes: Nodes, store: Store, tmp_path: Path) -> AsyncIterator[Writer]:
     log = Log(tmp_path / "log", "test", [bucket.name for bucket in nodes.buckets])
-    writer = Writer(log, store, nodes.buckets, on_broken=lambda: None)
+    writer = Writer(log, store, nodes.buckets, **USUAL)
     writer.start()
     yield writer
     await writer.close()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def fork(nodes: Nodes, root: Path) -> Iterator[Callable[..., Process]]:
+    """Makes processes; all are dead at the end."""
+    made: list[Process] = []
+
+    def make(name: str = "dq-server-0") -> Process:
+        made.append(Process(root, nodes, name))
+        return made[-1]
+
+    yield make
+    for process in made:
+        with suppress(ProcessLookupError):  # the test killed it
+            process.kill()
+
+
+@pytest.fixture
+async def heir(nodes: Nodes, writer: Writer, root: Path) -> Heir:
+    """In a process of its own log, as dq-journal is."""
+    return Heir(nodes, Store(), writer, root)

@@ -280,7 +280,8 @@ class Queue(RuleBasedStateMachine):
         known = self.jobs.get(held.name)
         if known is not None and known.token == held.token:
             assert kept == 1
-            known.token = None
+            if not known.closed:  # else its lease has run out, for the heir
+                known.token = None
 
     @rule()
     def remember(self) -> None:
@@ -297,6 +298,7 @@ class Queue(RuleBasedStateMachine):
         for key, value in self.snapshot.items():
             self.client.restore(key, 0, value)
         self.resend(random.Random(seed))
+        self.meet_cancelled()
         for name, known in list(self.jobs.items()):
             found = self.found(*name)
             if found is None and known.closed:  # cancelled while it ran; its lease was lost
@@ -309,6 +311,16 @@ class Queue(RuleBasedStateMachine):
             crashes = self.client.hget(self.bucket.keys[11], digest_of(*name))
             known.losses = int(crashes or 0)
             known.token = self.token_of(name) if state == "running" else None
+
+    def meet_cancelled(self) -> None:
+        """A lease that had ended came back before its job was cancelled again: it must run out."""
+        for raw in self.client.hvals(self.bucket.keys[1]):
+            job = records.unpack_job(raw)
+            name = (job.topic, job.id)
+            if name not in self.jobs and job.is_closed:
+                token = self.token_of(name)
+                self.jobs[name] = Known(job.version, job.due_ms, job.retries, True, token)
+                self.finished.discard(job.version.key)
 
     def resend(self, chance: random.Random) -> None:
         at = {writer: self.position(writer) for writer, log in self.logs.items() if log.records}

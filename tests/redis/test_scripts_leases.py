@@ -90,6 +90,18 @@ async def test_leases_that_ran_out_come_back(desk: Desk, now: int, count: int) -
         assert again.job == held.job, "it was no attempt that failed"
 
 
+async def test_a_job_that_was_cancelled_meanwhile_is_not_called_after_it_is_given_back(
+    desk: Desk,
+) -> None:
+    held = await one_running(desk, "1", C)
+    assert await desk.cancel("1") is Code.RUNNING
+    assert await desk.give_back(held) == 1
+    assert await desk.lease(5, D) == []
+    ((token, job),) = (await desk.rescue()).poisoned
+    assert await desk.settle(Held(HEIR, token, job), Verdict.RETRY) is Code.CANCELLED
+    assert desk.places() == {}
+
+
 async def test_the_leases_of_a_dead_consumer_come_back_at_once_and_no_others(desk: Desk) -> None:
     for id_ in ("1", "2"):
         await one_running(desk, id_, C)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +24,9 @@ from dq.queue.store import Store
 from dq.queue.writer import Writer
 
 DUE_MS = 4_000_000_000_000
+SOON_MS, PATIENT_MS = 300, 20_000
+"""How long a submit waits for a node that is away: in `hasty` blocks, and else."""
+USUAL: dict[str, Any] = {"on_broken": lambda: None, "answer_within_ms": PATIENT_MS}
 REPLACE, KEEP, REJECT = range(3)
 META, JOBS = BUCKET_KEYS.index("meta"), BUCKET_KEYS.index("jobs")
 
@@ -66,10 +69,19 @@ async def nodes_of(memory: Path, *urls: str, buckets: int = 2) -> AsyncIterator[
 async def writing(nodes: Nodes, root: Path, **more: Any) -> AsyncIterator[Writer]:
     """A writer with a new log below `root`; it goes on when its log breaks."""
     log = Log(root, "dq-server-0", [bucket.name for bucket in nodes.buckets])
-    writer = Writer(log, Store(), nodes.buckets, **{"on_broken": lambda: None, **more})
+    writer = Writer(log, Store(), nodes.buckets, **{**USUAL, **more})
     writer.start()
     yield writer
     await writer.close()
+
+
+@contextmanager
+def hasty(writer: Writer) -> Iterator[None]:
+    """Within the block producers are soon told that a node is away. Outside of it no test fails
+    because the machine is slow."""
+    writer._answer_within_ms = SOON_MS
+    yield
+    writer._answer_within_ms = PATIENT_MS
 
 
 @asynccontextmanager

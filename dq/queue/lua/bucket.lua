@@ -27,6 +27,11 @@ local function clock(given)
   return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 end
 
+-- Whether a clock says more than its caller can believe ('' : anything).
+local function has_jumped(now, latest)
+  return latest ~= '' and now > tonumber(latest)
+end
+
 -- Redis with a full memory refuses a script whose first write adds something. What only moves jobs,
 -- or what must not be lost, begins with a removal, of nothing.
 local function go_on_when_full()

@@ -1,9 +1,10 @@
 -- forward: what has come due.
 -- delayed -> ready
 -- KEYS  the bucket
--- ARGV  now ms or '' · how many at the most (<= 500)
--- gives how many were moved, the next due ms or -1, now ms
+-- ARGV  now ms or '' · how many at the most (<= 500) · the latest ms that it can be, or ''
+-- gives how many were moved, the next due ms or -1, now ms; -1 first when it is later than it can be
 local now = clock(ARGV[1])
+if has_jumped(now, ARGV[3]) then return {-1, -1, now} end
 local digests = redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, tonumber(ARGV[2]))
 if #digests > 0 then
   local jobs = redis.call('HMGET', JOBS, unpack(digests))

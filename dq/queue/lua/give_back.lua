@@ -1,5 +1,5 @@
 -- give_back: leases whose callback was never begun.
--- running -> ready
+-- running -> ready; cancelled meanwhile: running, but its lease has run out (`rescue` ends it)
 -- KEYS  the bucket
 -- ARGV  now ms or '' · pairs: digest, token
 -- gives how many leases were still the caller's
@@ -8,10 +8,14 @@ for i = 2, #ARGV, 2 do
   local digest = ARGV[i]
   local holder, job = holder_of(digest), load(digest)
   if holder and holder[1] == ARGV[i + 1] then
-    end_lease(digest, holder)
-    if job then
-      unschedule(digest, job)
-      schedule(digest, job, now)
+    if job and job[CLOSED] == 1 and holder[3] == job[STAMP] and holder[4] == job[WRITER] then
+      redis.call('ZADD', LEASES, now, digest)
+    else
+      end_lease(digest, holder)
+      if job then
+        unschedule(digest, job)
+        schedule(digest, job, now)
+      end
     end
     kept = kept + 1
   end

@@ -8,11 +8,13 @@ local function move(r, seq)
   local job = load(digest)
   if not is_meant(job, r) then return missed(job, r, seq) end
   local holder = holder_of(digest)
-  if holder and holder[3] == job[STAMP] and holder[4] == job[WRITER] then return BUSY end
+  local is_held = holder and holder[3] == job[STAMP] and holder[4] == job[WRITER]
+  -- When it is replayed it was accepted once: a lease that stands here ended before it.
+  if is_held and not replay then return BUSY end
   if job[CHANGED] >= r[2] then return CHANGED_VERSION end
-  unschedule(digest, job)
+  if not is_held then unschedule(digest, job) end
   job[DUE_AT], job[CHANGED] = r[9], r[2]
   save(digest, job)
-  schedule(digest, job, now)
+  if not is_held then schedule(digest, job, now) end
   return MOVED
 end

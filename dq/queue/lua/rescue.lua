@@ -3,14 +3,16 @@
 -- settles it
 -- KEYS  the bucket
 -- ARGV  now ms or '' · consumer (8 bytes) or '' for those that ran out · how many at the most ·
---       most · the caller (8 bytes) · number of its first token · its lease ms
--- gives how many were rescued, now ms, then the jobs to be settled, packed, in the order of the
+--       most · the caller (8 bytes) · number of its first token · its lease ms · the latest ms that
+--       it can be, or ''
+-- gives how many were rescued (-1 when it is later than it can be), now ms, then the jobs to be settled, packed, in the order of the
 --       tokens
 --
 -- A consumer's leases are found by reading all holders: there are never more than the consumers'
 -- slots together, and a death is rare.
 local now, consumer, limit = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local most, caller, token, lease_ms = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
+if has_jumped(now, ARGV[8]) then return {-1, now} end
 
 local digests = {}
 if consumer == '' then

@@ -5,12 +5,13 @@
 -- answers  SETTLED, CANCELLED · refused: STALE (the lease is somebody else's), CHANGED, ABSENT
 --
 -- Nothing is written on a lease that is not one's own. A lease that Redis itself has lost is still
--- one's own: no holder, never rescued, the same attempt; and a replay needs no lease at all.
+-- one's own: no holder, never rescued, the same attempt. A replay needs no lease at all, and may
+-- bring the end of a later attempt first: those before it count as settled then.
 
 local function is_ours(digest, r, holder, job)
   if holder and holder[1] == r[9] then return true end
-  if job[RETRIES] ~= r[12] then return false end
-  return replay or (not holder and redis.call('HEXISTS', CRASHES, digest) == 0)
+  if replay then return job[RETRIES] <= r[12] end
+  return job[RETRIES] == r[12] and not holder and redis.call('HEXISTS', CRASHES, digest) == 0
 end
 
 local function settle(r, seq)
