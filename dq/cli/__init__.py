@@ -79,3 +79,5 @@ def _tell(error: Exception) -> None:
     click.echo(f"dq: {error}", err=True)
     for field in error.errors if isinstance(error, ApiError) else ():
         click.echo(f"  {field['field'] or 'the document'}: {field['message']}", err=True)
+    if isinstance(error, Unreachable):
+        click.echo("  `dq start` starts it; if it runs elsewhere, --url says where", err=True)

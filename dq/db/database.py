@@ -42,6 +42,7 @@ _MYSQL_CONTENDED = {1205, 1213}
 # can't open, protocol, no database.
 _SQLITE_DATA = {18, 19, 20}
 _SQLITE_AWAY = {5, 6, 8, 9, 10, 11, 13, 14, 15, 26}
+_MYSQL_NO_TABLE = 1146
 
 
 class Contended(DatabaseAway):
@@ -183,12 +184,21 @@ def as_away(error: BaseException) -> DatabaseAway | None:
         return DatabaseAway(words)
     if not isinstance(error, DBAPIError) or is_data_error(error):
         return None
+    if _lacks_schema(error):
+        return DatabaseAway(f"{words}; dq-journal makes the schema")
     if (code := _sqlite_code(error)) is not None:
         return DatabaseAway(words) if code in _SQLITE_AWAY else None
     if _mysql_code(error) in _MYSQL_CONTENDED:
         return Contended(words)
     lost = isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError)
     return DatabaseAway(words) if lost or error.connection_invalidated else None
+
+
+def _lacks_schema(error: DBAPIError) -> bool:
+    """True before the first migration has come to its end."""
+    if _sqlite_code(error) is not None:
+        return str(error.orig).startswith("no such table")
+    return _mysql_code(error) == _MYSQL_NO_TABLE
 
 
 def is_data_error(error: BaseException) -> bool:

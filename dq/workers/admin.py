@@ -1,13 +1,118 @@
-"""dq-admin: serves the web admin."""
+"""dq-admin: serves the web admin.
+
+It changes jobs as a producer would, through a log and a writer of its own, and reads the rest.
+Nothing waits for it: with nodes or SQL away it starts all the same and shows just that.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import socket
+import sys
+
+from dq.core.settings import Settings
+from dq.db.admin_store import AdminStore
+from dq.db.database import Database
+from dq.db.journal_store import JournalStore
+from dq.db.repository import Repository
+from dq.db.topic_book import TopicBook
+from dq.journal.audit import Audit
+from dq.journal.reader import Reader
+from dq.queue.inspect import Inspector
+from dq.queue.records import digest_of
+from dq.queue.schedule import Schedule
+from dq.queue.writer import ANSWER_WITHIN_MS, CONFIRMED_WITHIN_MS
+from dq.web.accounts import Accounts
 from dq.web.app import make_app, serving
+from dq.web.deps import Admin, Instance, ProcessLine
 from dq.workers.base import Context
+from dq.workers.outfit import Outfit, open_outfit, work_until_stopping
+from dq.workers.procfs import memory_of
+from dq.workers.status import read_status
+
+LOOK_S = 0.5
+SQL_TIMEOUT_S = 5.0
+"""Somebody waits in front of a page: shorter than elsewhere."""
 
 
 async def run(ctx: Context) -> None:
     """The child's work."""
-    async with serving(make_app(), ctx.sockets["admin"]):
+    settings = ctx.settings
+    accounts = Accounts(settings.data_dir)
+    made = await asyncio.to_thread(accounts.prepare, settings.admin_password)
+    if made is not None:
+        _show_once(made)
+    is_replicated = settings.durability == "replicated"
+    outfit = await open_outfit(
+        ctx,
+        lazy=settings.durability == "memory",
+        asks_replica=is_replicated,
+        answer_within_ms=CONFIRMED_WITHIN_MS if is_replicated else ANSWER_WITHIN_MS,
+    )
+    database = Database(settings.database_url, SQL_TIMEOUT_S)
+    await database.open()
+    admin = assemble(settings, outfit, database, accounts)
+    async with serving(make_app(admin), ctx.sockets["admin"]):
         ctx.ready()
-        await ctx.stopping.wait()
+        await work_until_stopping(ctx, _follow_topics(admin.topics))
+    await outfit.close()
+    await database.close()
+
+
+def assemble(settings: Settings, outfit: Outfit, database: Database, accounts: Accounts) -> Admin:
+    """What the pages need, from the parts that this process has opened."""
+    repository = Repository(database)
+    topics = TopicBook(settings.data_dir / "topics.json", repository)
+    journal = JournalStore(database, digest_of)
+    root = settings.data_dir / "log"
+
+    def is_limited(name: str) -> bool:
+        topic = topics.get(name)
+        return topic is not None and (topic.concurrency is not None or topic.rate is not None)
+
+    return Admin(
+        settings=settings,
+        accounts=accounts,
+        store=AdminStore(database),
+        repository=repository,
+        journal=journal,
+        reader=Reader(root, journal),
+        topics=topics,
+        schedule=Schedule(outfit.writer, outfit.nodes, is_limited),
+        audit=Audit(outfit.nodes, outfit.store, journal, root),
+        inspector=Inspector(outfit.nodes),
+        instance=lambda: describe_instance(settings),
+    )
+
+
+def describe_instance(settings: Settings) -> Instance:
+    """Who runs on this data folder now."""
+    told = read_status(settings.data_dir)
+    processes = [
+        ProcessLine(**process, memory=memory_of(process["pid"]))
+        for process in told.get("processes", [])
+    ]
+    return Instance(
+        socket.gethostname(),
+        told.get("version", ""),
+        told.get("state", ""),
+        told.get("reload_error", ""),
+        processes,
+    )
+
+
+def _show_once(password: str) -> None:
+    """On the terminal, or wherever the start is written to; in no log of ours."""
+    with contextlib.suppress(OSError):  # nobody reads along: DQ_ADMIN_PASSWORD sets another
+        sys.stdout.write(
+            f"  web admin: user admin, password {password}\n"
+            "  (made at this first start and shown once; change it on the page Access)\n"
+        )
+        sys.stdout.flush()
+
+
+async def _follow_topics(topics: TopicBook) -> None:
+    while True:
+        topics.refresh()
+        await asyncio.sleep(LOOK_S)
