@@ -86,7 +86,7 @@ class Heir:
             except (LogDamaged, FileNotFoundError, NodeRefused) as error:
                 self._tell_once(one, error)
                 for name in self._buckets:
-                    one.vouch(name)
+                    one.vouch(name, 0)
         await self._rescue_expired(self._unburied(dead))
 
     def _unburied(self, dead: list[Neighbour]) -> list[Neighbour]:
@@ -136,7 +136,7 @@ class Heir:
     ) -> None:
         if last:
             await self._apply_rest(one, bucket, last)
-        one.vouch(bucket.name)
+        one.vouch(bucket.name, last)
         place = (one.writer, bucket.name)
         if not has_no_leases and place not in self._taken_over:
             reach("heir.applied")
@@ -175,7 +175,8 @@ class Heir:
                 last - applied,
                 one.head.process,
             )
-        one.declare(bucket.name, bucket.epoch_number, max(one.high[index], last))
+        high = max(one.high[index], last) if one.is_sure(bucket.name) else last
+        one.declare(bucket.name, bucket.epoch_number, high)
 
     async def _replay(
         self, one: Neighbour, bucket: Bucket, first: int, payloads: list[bytes]

@@ -235,7 +235,10 @@ class _Shipping:
                 self._last = frame.seq
         if self._last >= self._applied:
             return False
-        return Tail(self.log, cursor, buckets).read() is not None
+        try:
+            return Tail(self.log, cursor, buckets).read() is not None
+        except (FileNotFoundError, IndexError):
+            return False  # it was retired just now: SQL has all of it
 
 
 def _shipped(log: Neighbour, bucket: str, end: int) -> int:

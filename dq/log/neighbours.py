@@ -48,9 +48,12 @@ class Neighbour:
         index = self.index_of.get(bucket)
         return index is None or self.high[BOOTS + index] == boot_number()
 
-    def vouch(self, bucket: str) -> None:
-        """`high` is right again: the whole log is applied in the bucket, or never will be."""
-        if (index := self.index_of.get(bucket)) is not None:
+    def vouch(self, bucket: str, last: int) -> None:
+        """`high` is right again: the whole log, up to `last`, is applied in the bucket, or never
+        will be. What it said of another boot may lie beyond what of the log reached the disk."""
+        if not self.is_sure(bucket):
+            index = self.index_of[bucket]
+            self.high[index] = last
             self.high[BOOTS + index] = boot_number()
 
     def is_placed(self, bucket: str, epoch: int) -> bool:

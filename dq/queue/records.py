@@ -213,8 +213,10 @@ def settle(
     stamp: int, job: StoredJob, token: bytes, verdict: Verdict, due_ms: int, story: list[Any]
 ) -> list[Any]:
     """The end of an attempt. `due_ms`: of the retry, else 0. `story` is for the journal alone:
-    attempt, status or None, milliseconds, url, detail, reply, process."""
-    return [*_about(Op.SETTLE, stamp, job), token, verdict, due_ms, job.retries, *story]
+    attempt, status or None, milliseconds, url, detail, reply, process. So is what follows it,
+    when the attempt was due; older logs lack it."""
+    about = _about(Op.SETTLE, stamp, job)
+    return [*about, token, verdict, due_ms, job.retries, *story, job.due_ms]
 
 
 def note(stamp: int, bucket: int, seq: int, code: int) -> list[Any]:

@@ -35,7 +35,7 @@ _DONE: Mapping[Code, Literal["created", "replaced"]] = {
 }
 
 
-class NewJob(msgspec.Struct, frozen=True):
+class NewJob(msgspec.Struct, frozen=True, gc=False):
     """A job to be pushed. `absolute`: its due time was given as an instant, not as a delay.
     `timeout_ms` 0: the topic's. `priority`, `on_duplicate`: an index into records' names."""
 
@@ -50,7 +50,7 @@ class NewJob(msgspec.Struct, frozen=True):
     on_duplicate: Literal["replace", "keep", "reject"] = "replace"
 
 
-class Pushed(msgspec.Struct, frozen=True):
+class Pushed(msgspec.Struct, frozen=True, gc=False):
     """What became of a push."""
 
     result: Literal["created", "replaced", "kept"]
@@ -251,7 +251,9 @@ class Schedule:
             found = await self.locate(job.topic, job.id)
         except NodeAway:
             found = None
-        return (found[0], found[1]) if found else (buckets[0], None)
+        if found is None:
+            return buckets[0], None
+        return found[0], None if found[1].is_closed else found[1]
 
     def _buckets_of(self, topic: str, id_: str) -> list[Bucket]:
         nodes = self._nodes.all

@@ -143,7 +143,7 @@ class Queue(RuleBasedStateMachine):
             on_duplicate=how,
         )
         code = self.write(writer, record)
-        if old is not None and how:
+        if old is not None and how and not old.closed:
             assert code is (Code.KEPT if how == 1 else Code.REJECTED)
             return
         assert code is (Code.REPLACED if old else Code.CREATED)

@@ -286,7 +286,9 @@ async def test_a_running_job_is_told_as_running_on_each_node(
             found = await one.schedule.find("t", id_)
             assert found is not None and (found.state, found.attempt) == ("running", 1)
             assert await one.schedule.reschedule("t", id_, DUE_MS) == "running"
-            assert await one.schedule.cancel("t", id_) == "running"
-        assert (await one.push(IDS[0])).result == "replaced"
         with pytest.raises(DuplicateJob):
             await one.push(IDS[1], on_duplicate="reject")
+        for id_ in IDS:
+            assert await one.schedule.cancel("t", id_) == "running"
+        assert (await one.push(IDS[0])).result == "replaced"
+        assert (await one.push(IDS[1], on_duplicate="reject")).result == "replaced"

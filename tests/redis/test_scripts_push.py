@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dq.queue import records
-from dq.queue.records import Code, StoredJob, Version, digest_of
+from dq.queue.records import Code, StoredJob, Verdict, Version, digest_of
 from tests.redis.desk import KEEP, REJECT, REPLACE, T0, A, B, Desk
 
 CASES = [
@@ -31,7 +31,8 @@ CASES = [
     ("running", REJECT, 2_000, Code.REJECTED, "running"),
     ("closed", REPLACE, 2_000, Code.REPLACED, "delayed +2000 & older runs"),
     ("closed", REPLACE, 0, Code.REPLACED, "older runs"),
-    ("closed", KEEP, 0, Code.KEPT, "running"),
+    ("closed", KEEP, 0, Code.REPLACED, "older runs"),
+    ("closed", REJECT, 0, Code.REPLACED, "older runs"),
     ("waiting", REPLACE, 2_000, Code.REPLACED, "delayed +2000 & older runs"),
     ("waiting", REPLACE, 0, Code.REPLACED, "older runs"),
     ("waiting", KEEP, 0, Code.KEPT, "older runs"),
@@ -142,3 +143,17 @@ async def test_consumers_are_woken_by_one_token_when_something_is_ready(desk: De
     for number in range(5):
         await desk.push(f"due {number}", 0)
     assert desk.client.llen(work) == 1
+
+
+@pytest.mark.parametrize("how", [0, 1, 2])
+async def test_a_job_that_was_cancelled_while_it_runs_stands_in_no_ones_way(
+    desk: Desk, how: int
+) -> None:
+    await desk.push("1", 0, absolute=True)
+    (held,) = await desk.lease()
+    assert await desk.cancel("1") is Code.RUNNING
+    assert await desk.push("1", 0, how=how, absolute=True) is Code.REPLACED
+    await desk.settle(held, Verdict.RETRY, 100)
+    (again,) = await desk.lease()
+    assert again.job.version != held.job.version
+    await desk.settle(again)

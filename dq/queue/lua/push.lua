@@ -23,9 +23,11 @@ local function push(r, seq)
     end
     if old and is_newer(old[STAMP], old[WRITER], stamp, writer) then return SWALLOWED end
   elseif old then
-    if r[11] == 2 then return REJECTED end
-    if r[11] == 1 then return KEPT end
-    if r[12] == 1 and old[DUE_AT] == r[4] and old[BODY] == r[10] then return KEPT end
+    if old[CLOSED] == 0 then    -- one that was cancelled while it runs is in nobody's way
+      if r[11] == 2 then return REJECTED end
+      if r[11] == 1 then return KEPT end
+      if r[12] == 1 and old[DUE_AT] == r[4] and old[BODY] == r[10] then return KEPT end
+    end
     if stamp <= old[STAMP] then return BEHIND end
   end
   if old then
