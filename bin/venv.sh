@@ -26,13 +26,13 @@ as_root() {
     fi
 }
 
-# apt_install PACKAGE: 1 when this machine has no apt-get, or we may not use it.
+# apt_install PACKAGE...: 1 when this machine has no apt-get, or we may not use it.
 apt_install() {
     command -v apt-get >/dev/null || return 1
     as_root true || return 1
-    echo "dq: installing $1" >&2
+    echo "dq: installing $*" >&2
     as_root apt-get update -qq >&2 || return 1
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$1" >&2
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >&2
 }
 
 ensure_pip() {

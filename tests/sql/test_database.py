@@ -71,6 +71,12 @@ async def test_a_block_that_fails_leaves_nothing(database: Database) -> None:
 async def test_a_mistake_in_the_statement_is_not_hidden(database: Database) -> None:
     with pytest.raises(sa.exc.DBAPIError, match="nowhere"):
         async with database.read() as conn:
+            await conn.execute(sa.text("SELECT 1 FORM nowhere"))
+
+
+async def test_a_table_that_is_not_there_yet_is_waited_for(database: Database) -> None:
+    with pytest.raises(DatabaseAway, match="dq-journal makes the schema"):
+        async with database.read() as conn:
             await conn.execute(sa.text("SELECT 1 FROM nowhere"))
 
 
