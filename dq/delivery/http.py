@@ -3,48 +3,36 @@
 Nothing an endpoint does raises, outlives the timeout, takes more memory than a reply's first
 64 KiB, or is seen by another topic: no cookies, no redirects, no proxies from the environment,
 no decompression. The timeout covers all of it: waiting for a free connection, the name, connecting,
-sending and reading.
+sending and reading. Plain http goes through connections of our own (dq/delivery/pool.py), which
+cost a quarter of aiohttp's; the rest goes through aiohttp (dq/delivery/client.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
 import logging
 import ssl
+from collections import deque
 from collections.abc import Sequence
 
 import aiohttp
-from aiohttp import ClientResponse, ClientTimeout
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from dq.core import clock
 from dq.core.callback import CallbackRequest
 from dq.core.networks import DenyList
-from dq.core.outcome import Answer, parse_retry_after
-from dq.delivery.reasons import explain
+from dq.core.outcome import Answer
+from dq.delivery.client import Client
+from dq.delivery.plain import Target, target_of
+from dq.delivery.pool import Pool
+from dq.delivery.reasons import CallFailed, explain
+from dq.delivery.reply import Reply
 from dq.delivery.resolve import Resolver
-from dq.delivery.wire import MAX_REPLY, Pool, Request, RequestFailed, send_safely
+from dq.delivery.sockets import Sockets
+from dq.delivery.wire import RequestFailed
 
 _log = logging.getLogger(__name__)
-
-_READ_AHEAD = 32 * 1024
-_RETRY_AFTER_STATUSES = (429, 503)
-_LARGE_BODY = 1024 * 1024
-_NO_TIMEOUT = ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
-
-
-class _Reply:
-    """What has come so far, kept apart so that a timeout doesn't lose it."""
-
-    __slots__ = ("body", "is_cut", "retry_after_s", "status")
-
-    def __init__(self) -> None:
-        self.status: int | None = None
-        self.body = b""
-        self.is_cut = False
-        self.retry_after_s: float | None = None
 
 
 class Caller:
@@ -64,10 +52,13 @@ class Caller:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._deny = DenyList(deny)
-        self._limit = limit
+        self._sockets = Sockets(limit)
         self._resolver = resolver if resolver is not None else Resolver()
         self._tls = tls
-        self._session: aiohttp.ClientSession | None = None
+        self._pool: Pool | None = None
+        self._client: Client | None = None
+        self._free = limit
+        self._queue: deque[asyncio.Future[None]] = deque()
 
     async def call(self, request: CallbackRequest) -> Answer:
         """Make the callback once; never longer than its `timeout_s`, never an exception.
@@ -76,14 +67,18 @@ class Caller:
         that is no second callback as far as anyone can tell.
         """
         began_ms = clock.mono_ms()
-        reply = _Reply()
+        reply = Reply()
         error: str | None = None
         try:
-            async with asyncio.timeout(request.timeout_s):
-                await self._exchange(request, reply)
+            await self._enter(request.timeout_s)
+            try:
+                left_s = request.timeout_s - (clock.mono_ms() - began_ms) / 1000
+                await self._exchange(request, reply, left_s)
+            finally:
+                self._leave()
         except TimeoutError:
             error = f"timed out after {request.timeout_s:g} s"
-        except RequestFailed as failure:
+        except (CallFailed, RequestFailed) as failure:
             error = str(failure)
         except (aiohttp.ClientError, OSError, ValueError) as failure:
             error = explain(failure, _host(request.url))
@@ -102,67 +97,53 @@ class Caller:
 
     async def close(self) -> None:
         """Close every connection; running calls end with an error."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
         await self._resolver.close()
 
-    async def _exchange(self, request: CallbackRequest, reply: _Reply) -> None:
-        session = self._session or self._open()
-        response = await session.request(
-            request.method,
-            URL(request.url, encoded=True),
-            data=_in_pieces(request.body),
-            headers=request.headers,
-            allow_redirects=False,
-        )
+    async def _exchange(self, request: CallbackRequest, reply: Reply, timeout_s: float) -> None:
+        target = self._target_of(request)
+        if target is not None:
+            if self._pool is None:
+                self._pool = Pool(self._deny, self._sockets, self._resolver)
+            await self._pool.exchange(request, target, reply, timeout_s)
+            return
+        if self._client is None:
+            self._client = Client(self._deny, self._sockets, self._resolver, self._tls)
+        async with asyncio.timeout(timeout_s):
+            await self._client.exchange(request, reply)
+
+    def _target_of(self, request: CallbackRequest) -> Target | None:
+        """Where it goes when it goes out plain."""
+        return target_of(request)
+
+    # No more calls at a time than there may be sockets
+
+    async def _enter(self, timeout_s: float) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
         try:
-            reply.status = response.status
-            if response.status in _RETRY_AFTER_STATUSES:
-                asked = response.headers.get("Retry-After", "")
-                reply.retry_after_s = parse_retry_after(asked, clock.now_ms())
-            await _read(response, reply)
+            async with asyncio.timeout(timeout_s):
+                await turn
         except BaseException:
-            response.close()
+            if turn.done() and not turn.cancelled():
+                self._leave()
             raise
-        if reply.is_cut:
-            response.close()
-        else:
-            response.release()
 
-    def _open(self) -> aiohttp.ClientSession:
-        self._session = aiohttp.ClientSession(
-            connector=Pool(self._deny, self._limit, self._resolver, self._tls),
-            request_class=Request,
-            middlewares=(send_safely,),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=_NO_TIMEOUT,
-            auto_decompress=False,
-            trust_env=False,
-            read_bufsize=_READ_AHEAD,
-        )
-        return self._session
-
-
-def _in_pieces(body: bytes | None) -> bytes | io.BytesIO | None:
-    """A large body as what aiohttp sends piece by piece, so that the loop goes on in between."""
-    return body if body is None or len(body) <= _LARGE_BODY else io.BytesIO(body)
-
-
-async def _read(response: ClientResponse, reply: _Reply) -> None:
-    """Read up to one byte more than is kept, to know whether there was more."""
-    content = response.content
-    chunks: list[bytes] = []
-    room = MAX_REPLY + 1
-    try:
-        while room and not content.at_eof():
-            chunk = await content.read(room)
-            chunks.append(chunk)
-            room -= len(chunk)
-    finally:
-        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        reply.is_cut = len(body) > MAX_REPLY
-        reply.body = body[:MAX_REPLY]
+    def _leave(self) -> None:
+        while self._queue:
+            turn = self._queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
 
 
 def _host(url: str) -> str:

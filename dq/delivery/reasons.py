@@ -28,6 +28,7 @@ MAX_LENGTH = 200
 
 BROKE_OFF = "reply broke off"
 NO_REPLY = "connection closed without a reply"
+LONG_HEAD = "broken reply: headers too long"
 
 _OS_REASONS = {
     errno.ECONNREFUSED: "connect refused",
@@ -42,6 +43,7 @@ _NO_SUCH_NAME = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NON
 _DENIED = re.compile(r"address \S+ is denied \(DQ_CALLBACK_DENY\)")
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 _QUOTED = re.compile(r"\n|b'|b\"")
+_LONG_HEAD = re.compile(r"Too many headers|Got more than \d+ bytes")
 _EARLY_END = re.compile(r"[Nn]ot enough data")
 
 
@@ -50,6 +52,10 @@ class AddressDenied(OSError):
 
     def __init__(self, ip: str) -> None:
         super().__init__(f"address {ip} is denied (DQ_CALLBACK_DENY)")
+
+
+class CallFailed(Exception):
+    """No whole reply; the text is the reason in words."""
 
 
 def explain(error: BaseException, host: str) -> str:
@@ -63,7 +69,7 @@ def explain(error: BaseException, host: str) -> str:
     if isinstance(error, ClientPayloadError):
         return _explain_payload(error)
     if isinstance(error, ClientResponseError):
-        return _broken_reply(error.message)
+        return broken_reply(error.message)
     if isinstance(error, InvalidURL):
         return clean(f"bad URL: {error.description or 'it names no host'}")
     if isinstance(error, NonHttpUrlClientError):
@@ -132,9 +138,12 @@ def _explain_payload(error: ClientPayloadError) -> str:
     cause = error.__cause__
     if _EARLY_END.search(text) or isinstance(cause, ClientOSError | ConnectionError):
         return BROKE_OFF
-    return _broken_reply(str(getattr(cause, "message", "") or text))
+    return broken_reply(str(getattr(cause, "message", "") or text))
 
 
-def _broken_reply(message: str) -> str:
+def broken_reply(message: str) -> str:
+    """What is wrong with a reply, without the part of it that a parser quotes."""
+    if _LONG_HEAD.match(message):
+        return LONG_HEAD
     own_words = _QUOTED.split(message.strip(), maxsplit=1)[0].rstrip(": ")
     return clean(f"broken reply: {own_words or 'no HTTP'}")

@@ -35,21 +35,16 @@ from aiohttp.tracing import Trace
 
 from dq.core.networks import DenyList
 from dq.delivery.reasons import BROKE_OFF, NO_REPLY, AddressDenied, explain
-
-MAX_REPLY = 64 * 1024
-"""Bytes of a reply that are kept; a connection that brought more is not used again."""
-KEPT_IDLE_S = 1.5
-"""Less than any common server: gunicorn closes after 2 s, Node after 5."""
-MAX_INTERIM = 16
-"""1xx replies before the real one; a server that sends more is only keeping us busy."""
+from dq.delivery.reply import ENDLESS_INTERIM, MAX_INTERIM, MAX_REPLY
+from dq.delivery.sockets import KEPT_IDLE_S, Sockets
 
 
 class Wire(ResponseHandler):
     """One connection."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, pool: Pool) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, sockets: Sockets) -> None:
         super().__init__(loop)
-        self._pool = pool
+        self._sockets = sockets
         self._heard = 0
         self._interim = 0
         self._rests = False
@@ -63,7 +58,7 @@ class Wire(ResponseHandler):
 
     def begin(self) -> None:
         """A request is about to be sent. Raises when a stray reply already lies here."""
-        self._pool.resting.pop(self, None)
+        self._sockets.resting.pop(self, None)
         self._rests = False
         self._heard = 0
         self._interim = 0
@@ -74,12 +69,12 @@ class Wire(ResponseHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._pool.open_count += 1
+        self._sockets.count += 1
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
-        self._pool.open_count -= 1
-        self._pool.resting.pop(self, None)
+        self._sockets.count -= 1
+        self._sockets.resting.pop(self, None)
 
     def data_received(self, data: bytes) -> None:
         if data:
@@ -98,19 +93,19 @@ class Wire(ResponseHandler):
         if 100 <= message.code < 200 and message.code != 101:
             self._interim += 1
             if self._interim == MAX_INTERIM:
-                self.set_exception(HttpProcessingError(message="endless interim replies"))
+                self.set_exception(HttpProcessingError(message=ENDLESS_INTERIM))
             return
         super().feed_data(data, size)
         payload.on_eof(self._rest)
 
     def close(self) -> None:
         """At once: a TLS peer that never says goodbye would hold the socket for half a minute."""
-        self._pool.resting.pop(self, None)
+        self._sockets.resting.pop(self, None)
         self.abort()
 
     def _rest(self) -> None:
         self._rests = True
-        self._pool.resting[self] = None
+        self._sockets.resting[self] = None
 
 
 class Request(ClientRequest):
@@ -139,8 +134,8 @@ class Request(ClientRequest):
         return response
 
 
-class Pool(TCPConnector):
-    """Connections, `limit` of them in all, none to an address that `deny` denies.
+class Connector(TCPConnector):
+    """Opens connections and keeps them, none to an address that `deny` denies.
 
     aiohttp's own limit counts only those in use: with many endpoints the resting ones would
     use up the process's files.
@@ -149,12 +144,12 @@ class Pool(TCPConnector):
     def __init__(
         self,
         deny: DenyList,
-        limit: int,
+        sockets: Sockets,
         resolver: AbstractResolver,
         tls: ssl.SSLContext | None,
     ) -> None:
         super().__init__(
-            limit=limit,
+            limit=sockets.limit,
             keepalive_timeout=KEPT_IDLE_S,
             resolver=resolver,
             use_dns_cache=False,
@@ -163,23 +158,20 @@ class Pool(TCPConnector):
         )
         self._factory = functools.partial(self._new_wire)
         self._deny = deny
-        self._connecting = 0
-        self.open_count = 0
-        self.resting: dict[Wire, None] = {}
+        self._sockets = sockets
 
     def _new_wire(self) -> ResponseHandler:
-        return Wire(self._loop, self)
+        return Wire(self._loop, self._sockets)
 
     async def _create_connection(
         self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout
     ) -> ResponseHandler:
-        if self.open_count + self._connecting >= self.limit and self.resting:
-            next(iter(self.resting)).close()
-        self._connecting += 1
+        self._sockets.make_room()
+        self._sockets.count += 1  # for the time of connecting; a Wire counts itself
         try:
             return await super()._create_connection(req, traces, timeout)
         finally:
-            self._connecting -= 1
+            self._sockets.count -= 1
 
     def _open_socket(self, addr_info: AddrInfoType) -> socket.socket:
         """Every attempt to connect passes here, IP literals too, with the address it is for."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
 
 import pytest
 import uvloop
 
+from dq.core.callback import CallbackRequest
 from dq.core.networks import DEFAULT_DENY
 from dq.delivery.http import Caller
+from dq.delivery.plain import Target
 from tests.delivery.hostile import HostileServer
 
 
@@ -25,8 +28,30 @@ async def server() -> AsyncIterator[HostileServer]:
         yield server
 
 
+class OverAiohttp(Caller):
+    """Sends plain requests, too, as those are sent that are more than plain."""
+
+    def _target_of(self, request: CallbackRequest) -> Target | None:
+        return None
+
+
+MakeCaller = Callable[..., Caller]
+
+
+@pytest.fixture(params=[Caller, OverAiohttp], ids=["pool", "aiohttp"])
+async def make_caller(request: pytest.FixtureRequest) -> AsyncIterator[MakeCaller]:
+    """Both ways a plain request can go must keep the same promises."""
+    made: list[Caller] = []
+
+    def make(*arguments: Any, **settings: Any) -> Caller:
+        made.append(request.param(*arguments, **settings))
+        return made[-1]
+
+    yield make
+    for caller in made:
+        await caller.close()
+
+
 @pytest.fixture
-async def caller() -> AsyncIterator[Caller]:
-    caller = Caller(DEFAULT_DENY, limit=20)
-    yield caller
-    await caller.close()
+async def caller(make_caller: MakeCaller) -> Caller:
+    return make_caller(DEFAULT_DENY, limit=20)

@@ -10,7 +10,8 @@ import pytest
 
 from dq.core.callback import CallbackRequest
 from dq.delivery.http import Caller
-from dq.delivery.wire import KEPT_IDLE_S
+from dq.delivery.sockets import KEPT_IDLE_S
+from tests.delivery.conftest import MakeCaller
 from tests.delivery.hostile import OK_BODY, HostileServer
 from tests.delivery.requests import get, post
 from tests.support import wait_until_async
@@ -37,7 +38,7 @@ async def test_a_request_lost_on_a_used_connection_goes_out_again(
 
 async def test_a_large_body_goes_out_again_whole(caller: Caller, server: HostileServer) -> None:
     body = os.urandom(3_000_000)
-    await caller.call(post(server.url("/ok"), 5))
+    await caller.call(post(server.url("/ok"), 5, body))
     answer = await caller.call(post(server.url("/stale"), 5, body))
     assert answer.status == 200
     assert server.bodies()[1:] == [body, body]
@@ -125,22 +126,22 @@ async def test_idle_connections_are_left_before_common_servers_leave(
     assert KEPT_IDLE_S < 2
 
 
-async def test_the_limit_counts_all_sockets(server: HostileServer) -> None:
-    caller = Caller((), limit=4)
+async def test_the_limit_counts_all_sockets(make_caller: MakeCaller, server: HostileServer) -> None:
+    caller = make_caller((), limit=4)
     async with HostileServer() as other:
         for target in (server, other, server, other):
             calls = [caller.call(post(target.url("/slow/0.05"), 5)) for _ in range(10)]
             assert all(answer.status == 200 for answer in await asyncio.gather(*calls))
             await wait_until_async(lambda: server.open_connections + other.open_connections <= 4)
-    await caller.close()
 
 
-async def test_waiting_for_a_free_connection_counts_as_time(server: HostileServer) -> None:
-    caller = Caller((), limit=1)
+async def test_waiting_for_a_free_connection_counts_as_time(
+    make_caller: MakeCaller, server: HostileServer
+) -> None:
+    caller = make_caller((), limit=1)
     hanging = asyncio.create_task(caller.call(post(server.url("/hang"), 0.5)))
     await wait_until_async(lambda: len(server.requests) == 1)
     assert (await caller.call(post(server.url("/ok"), 0.2))).error == "timed out after 0.2 s"
     assert len(server.requests) == 1
     await hanging
     assert (await caller.call(post(server.url("/ok"), 0.2))).status == 200
-    await caller.close()

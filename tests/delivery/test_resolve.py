@@ -11,8 +11,8 @@ import pytest
 
 from dq.core.networks import DEFAULT_DENY
 from dq.delivery import resolve
-from dq.delivery.http import Caller
 from dq.delivery.resolve import THREADS, Resolver
+from tests.delivery.conftest import MakeCaller
 from tests.delivery.hostile import HostileServer
 from tests.delivery.requests import post
 from tests.support import wait_until_async
@@ -129,10 +129,10 @@ async def test_a_known_name_is_not_waited_for_long(names: NameServer) -> None:
         assert await addresses(resolver, "a.example") == ["192.0.2.1"]
 
 
-async def test_silent_names_starve_no_other(names: NameServer) -> None:
+async def test_silent_names_starve_no_other(make_caller: MakeCaller, names: NameServer) -> None:
     names.silent = {f"silent-{n}.example" for n in range(200)}
     names.names["good.example"] = ["127.0.0.1"]
-    caller = Caller((), limit=500, resolver=Resolver(names.look_up))
+    caller = make_caller((), limit=500, resolver=Resolver(names.look_up))
     async with HostileServer() as server:
         lost = [
             asyncio.create_task(caller.call(post(f"http://{host}/", 0.4))) for host in names.silent
@@ -142,7 +142,6 @@ async def test_silent_names_starve_no_other(names: NameServer) -> None:
         assert good.status == 200
         errors = {(await call).error for call in lost}
     assert errors == {"timed out after 0.4 s"}
-    await caller.close()
 
 
 async def test_threads_are_bounded(names: NameServer) -> None:
@@ -167,10 +166,12 @@ async def test_closing_ends_all_waiting(names: NameServer) -> None:
         await waiting
 
 
-async def test_a_name_that_turns_to_a_denied_address_is_denied(names: NameServer) -> None:
+async def test_a_name_that_turns_to_a_denied_address_is_denied(
+    make_caller: MakeCaller, names: NameServer
+) -> None:
     names.names["a.example"] = ["127.0.0.1"]
     resolver = Resolver(names.look_up)
-    caller = Caller(DEFAULT_DENY, limit=5, resolver=resolver)
+    caller = make_caller(DEFAULT_DENY, limit=5, resolver=resolver)
     async with HostileServer() as server:
         url = server.url("/closes/1", "a.example")
         assert (await caller.call(post(url))).status == 200
@@ -179,15 +180,15 @@ async def test_a_name_that_turns_to_a_denied_address_is_denied(names: NameServer
         await wait_until_async(lambda: server.open_connections == 0)
         answer = await caller.call(post(url))
         assert answer.error == "address 169.254.169.254 is denied (DQ_CALLBACK_DENY)"
-    await caller.close()
 
 
-async def test_of_several_addresses_the_allowed_ones_are_used(names: NameServer) -> None:
+async def test_of_several_addresses_the_allowed_ones_are_used(
+    make_caller: MakeCaller, names: NameServer
+) -> None:
     names.names["a.example"] = ["169.254.169.254", "fd00:ec2::254", "127.0.0.1"]
     names.names["b.example"] = ["169.254.169.254", "fd00:ec2::254"]
-    caller = Caller(DEFAULT_DENY, limit=5, resolver=Resolver(names.look_up))
+    caller = make_caller(DEFAULT_DENY, limit=5, resolver=Resolver(names.look_up))
     async with HostileServer() as server:
         assert (await caller.call(post(server.url("/ok", "a.example"), 5))).status == 200
         answer = await caller.call(post(server.url("/ok", "b.example"), 5))
         assert answer.error == "address 169.254.169.254 is denied (DQ_CALLBACK_DENY)"
-    await caller.close()
