@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 DEFAULT_URL = "http://127.0.0.1:6789"
 
@@ -100,6 +100,31 @@ class Client:
     def cancel(self, topic: str, id: str) -> str:
         """ "cancelled", or "running": that callback can't be called back, no retry will follow."""
         return str(self._ask("DELETE", _job_path(topic, id))["result"])
+
+    def redrive(self, topic: str, id: str) -> dict[str, Any]:
+        """A dead job back on the schedule; an ApiError of status 409 when it isn't dead."""
+        return self._ask("POST", f"{_job_path(topic, id)}/redrive")
+
+    def dead_jobs(self, **wanted: object) -> dict[str, Any]:
+        """A page of dead jobs, the latest death first: `{"data", "next_cursor", "has_more"}`.
+
+        Options: topic, q, from, to (times of death, unix ms), limit, cursor. None: not given.
+        """
+        given = {name: str(value) for name, value in wanted.items() if value is not None}
+        return self._ask("GET", f"/v1/dead?{urlencode(given)}")
+
+    def work_dead(
+        self, act: str, wanted: Mapping[str, object], cursor: str | None = None
+    ) -> dict[str, Any]:
+        """ "redrive" or "drop" dead jobs, up to `wanted["limit"]`; answers counts, and a
+        `next_cursor` when there may be more."""
+        fields = {**wanted, "cursor": cursor} if cursor else wanted
+        with self._waiting(600.0):
+            return self._ask("POST", f"/v1/dead/{act}", json.dumps(fields).encode())
+
+    def drop_dead(self, topic: str, id: str) -> None:
+        """Forget a dead job for ever; an ApiError of status 404 when it isn't dead."""
+        self._ask("DELETE", _job_path(topic, id).replace("/v1/jobs/", "/v1/dead/", 1))
 
     def topics(self) -> list[dict[str, Any]]:
         return cast(list[dict[str, Any]], self._ask("GET", "/v1/topics")["data"])

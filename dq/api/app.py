@@ -7,14 +7,12 @@ catches for itself. On a stop, what is being committed is brought to its end fir
 from __future__ import annotations
 
 import logging
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
+from dq.api.dead import DeadCalls
 from dq.api.deps import Api, Commits
 from dq.api.guard import Guard
 from dq.api.health import HealthCalls
@@ -25,6 +23,9 @@ from dq.api.searches import SearchCalls
 from dq.api.topics import TopicCalls
 
 KEEPALIVE_S = 75.0
+STOP_WITHIN_S = 5.0
+"""How long a stop waits for requests that are not all there; well within the master's patience."""
+
 DRAIN_S = 2.0
 """How long the rest of a refused body is read and thrown away, so that the answer gets through."""
 
@@ -33,11 +34,13 @@ def make_app(deps: Api) -> web.Application:
     """The application. Serve it by `make_runner`, which sets what an application can't."""
     settings = deps.settings
     commits = Commits()
-    app = web.Application(middlewares=[_door(Guard(settings.api_tokens, [settings.api_host]))])
+    guard = Guard(settings.api_tokens, [settings.api_host], deps.token_book)
+    app = web.Application(middlewares=[_door(guard)])
     jobs, topics = JobCalls(deps, commits), TopicCalls(deps, commits)
     searches, health, restores = SearchCalls(deps), HealthCalls(deps), RestoreCalls(deps)
+    dead = DeadCalls(deps.dead, commits).routes() if deps.dead else []
     calls = (jobs, searches, topics, restores, health)
-    for route in (route for some in calls for route in some.routes()):
+    for route in (*dead, *(route for some in calls for route in some.routes())):
         app.router.add_routes([route])
         # A slash at the end is forgiven; one that belongs to an id comes as %2F.
         app.router.add_route(route.method, route.path + "/", route.handler)
@@ -48,19 +51,6 @@ def make_app(deps: Api) -> web.Application:
     app.on_shutdown.append(restores.stop)
     app.on_cleanup.append(finish_commits)
     return app
-
-
-@asynccontextmanager
-async def serving(app: web.Application, listener: socket.socket) -> AsyncIterator[None]:
-    """Serve `app` on a socket that listens already, as long as the block lasts; what is being
-    committed at the end is brought to its end."""
-    runner = make_runner(app)
-    await runner.setup()
-    try:
-        await web.SockSite(runner, listener, backlog=1024).start()
-        yield
-    finally:
-        await runner.cleanup()
 
 
 def make_runner(app: web.Application) -> web.AppRunner:
@@ -75,6 +65,7 @@ def make_runner(app: web.Application) -> web.AppRunner:
         handler_cancellation=False,
         keepalive_timeout=KEEPALIVE_S,
         lingering_time=DRAIN_S,
+        shutdown_timeout=STOP_WITHIN_S,
         logger=log,
     )
 

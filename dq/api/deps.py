@@ -8,12 +8,14 @@ by its owner: the API waits for it, however long.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
 from dq.core.settings import Settings
 from dq.core.topic import Topic
+from dq.db.token_book import TokenBook as ApiTokens
+from dq.journal.dead import DeadJobs
 from dq.queue.schedule import JobView, NewJob, Pushed
 
 T = TypeVar("T")
@@ -114,8 +116,9 @@ class SearchPage(Protocol):
 class Schedule(Protocol):
     """The producer's door to the queue (dq/queue/schedule.py)."""
 
-    async def push(self, job: NewJob, /) -> Pushed:
-        """Raises DuplicateJob, NodeAway, NodeFull, Overloaded, DiskFull."""
+    def push(self, job: NewJob, /) -> Awaitable[Pushed]:
+        """Begun at once, and brought to its end even if nobody waits for it. Raises DuplicateJob,
+        NodeAway, NodeFull, Overloaded, DiskFull when it is awaited."""
 
     async def cancel(self, topic: str, id: str, /) -> Literal["cancelled", "running"] | None:
         """None: no unfinished job of that id. Raises NodeAway, Overloaded, DiskFull."""
@@ -180,7 +183,8 @@ class Audit(Protocol):
 @dataclass(frozen=True, slots=True)
 class Api:
     """`ready` answers each part's state by its name: "ok", "unknown", or what is missing, in
-    words; a part that is neither of the first two makes the instance not ready."""
+    words; a part that is neither of the first two makes the instance not ready. `dead` None: the
+    calls about many dead jobs are not served. `token_book`: the tokens made in the admin."""
 
     settings: Settings
     schedule: Schedule
@@ -188,6 +192,8 @@ class Api:
     journal: JournalReader
     ready: Callable[[], Mapping[str, str]]
     audit: Audit
+    dead: DeadJobs | None = None
+    token_book: ApiTokens | None = None
 
 
 class Commits:
@@ -198,14 +204,18 @@ class Commits:
     """
 
     def __init__(self) -> None:
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running: set[asyncio.Future[Any]] = set()
 
-    async def run(self, commit: Coroutine[Any, Any, T]) -> T:
+    async def run(self, commit: Awaitable[T]) -> T:
         """The result of `commit`; it goes on even if the caller is cancelled."""
-        task = asyncio.create_task(commit)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
+        return await asyncio.shield(self.begin(commit))
+
+    def begin(self, commit: Awaitable[T]) -> asyncio.Future[T]:
+        """Have `commit` run to its end; what it comes to, to be awaited or not."""
+        running = asyncio.ensure_future(commit)
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        return running
 
     async def finish(self) -> None:
         """Wait for all that is still running."""

@@ -133,6 +133,10 @@ def _faults_of_push(fields: PushFields) -> list[FieldError]:
     if fields.key and not _is_good_key(fields.key):
         message = f"must be at most {MAX_KEY_CHARS} printable characters"
         faults.append(FieldError("key", message))
+    if fields.due is UNSET and fields.fix_time is UNSET:
+        if fields.delay is not UNSET and not 0 <= fields.delay <= MAX_DELAY_S:
+            faults.append(FieldError("delay", _WANTS["delay"]))
+        return faults
     return faults + _faults_of_time(fields)
 
 
@@ -145,8 +149,6 @@ def _faults_of_time(fields: PushFields | TimeFields) -> list[FieldError]:
     if len(given) > 1:
         message = f"only one of {', '.join(_TIME_FIELDS)} may be given"
         return [FieldError(name, message) for name in given]
-    if not given:
-        return []
     try:
         _check_time(fields)
     except ValueError as error:

@@ -7,31 +7,22 @@ up can't cut it. An error is raised, never written here: the door makes the answ
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
-from collections.abc import Coroutine, Iterable
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from dq.api.batch import split_batch
 from dq.api.deps import Api, Commits, JobRecord
 from dq.api.ids import is_good_id
-from dq.api.job_fields import read_due, read_job
-from dq.api.problems import Problem, Refused, about_job, problem_or_log
+from dq.api.job_fields import read_due
+from dq.api.problems import Problem, Refused
+from dq.api.pushes import WRAPPING_BYTES, Pushes, answer_of, refusal_of, status_of
 from dq.api.wire import answer_json, path_part, read_json
 from dq.core import clock
-from dq.core.errors import DatabaseAway, DqError, TopicOffline, TopicUnknown
-from dq.core.topic import Topic, is_topic_name
+from dq.core.errors import DatabaseAway, DqError
+from dq.core.topic import is_topic_name
 from dq.queue.records import PRIORITIES
-from dq.queue.schedule import JobView, NewJob, Pushed
-
-WRAPPING_BYTES = 64 * 1024
-"""Of a push beside its body: names, key, white space."""
-
-BATCH_BYTES = 32 * 1024 * 1024
-"""Of a whole batch, unless a single push may be larger still."""
+from dq.queue.schedule import JobView, NewJob
 
 
 class JobCalls:
@@ -40,9 +31,7 @@ class JobCalls:
     def __init__(self, api: Api, commits: Commits) -> None:
         self._api = api
         self._commits = commits
-        self._max_body = api.settings.max_body
-        self._push_limit = self._max_body + WRAPPING_BYTES
-        self._batch_limit = max(BATCH_BYTES, self._push_limit)
+        self._pushes = Pushes(api, commits)
 
     def routes(self) -> list[web.RouteDef]:
         """`[^/]+`, as aiohttp's own pattern refuses braces."""
@@ -58,44 +47,16 @@ class JobCalls:
         ]
 
     async def push(self, request: web.Request) -> web.Response:
-        raw = await read_json(request, self._push_limit)
-        job = read_job(raw, self._topic_for_push, clock.now_ms(), self._max_body)
+        job = self._pushes.read(await read_json(request, self._pushes.limit_bytes))
         try:
             pushed = await self._commits.run(self._api.schedule.push(job))
         except DqError as error:
-            problem = problem_or_log(error, "a push")
-            raise Refused(about_job(problem, job.topic, job.id)) from error
-        return answer_json(_push_doc(job, pushed), _status_of(pushed))
+            raise refusal_of(job, error) from error
+        return answer_json(answer_of(job, pushed), status_of(pushed))
 
     async def push_batch(self, request: web.Request) -> web.Response:
-        raw = await read_json(request, self._batch_limit)
-        now_ms = clock.now_ms()
-        results: dict[int, dict[str, Any]] = {}
-        jobs: dict[tuple[str, str], list[tuple[int, NewJob]]] = defaultdict(list)
-        for place, entry in enumerate(split_batch(raw)):
-            try:
-                job = read_job(entry, self._topic_for_push, now_ms, self._max_body)
-            except Exception as error:
-                results[place] = problem_or_log(error, "a batch").to_doc()
-            else:
-                jobs[job.topic, job.id].append((place, job))
-        pushes = (self._push_in_order(same, results) for same in jobs.values())
-        await self._commits.run(_together(pushes))
-        return answer_json({"results": [results[place] for place in sorted(results)]})
-
-    async def _push_in_order(
-        self, same: list[tuple[int, NewJob]], results: dict[int, dict[str, Any]]
-    ) -> None:
-        """The jobs of one id one after the other: the later one must win. All others go on at
-        the same time, and share a sync."""
-        for place, job in same:
-            try:
-                pushed = await self._api.schedule.push(job)
-            except Exception as error:
-                problem = problem_or_log(error, "a push of a batch")
-                results[place] = about_job(problem, job.topic, job.id).to_doc()
-            else:
-                results[place] = {**_push_doc(job, pushed), "status": _status_of(pushed)}
+        raw = await read_json(request, self._pushes.batch_limit_bytes)
+        return answer_json(await self._commits.run(self._pushes.push_batch(raw)))
 
     async def get(self, request: web.Request) -> web.Response:
         topic, id = _names(request)
@@ -149,24 +110,11 @@ class JobCalls:
             raise Refused(_unknown_job(topic, id))
         if record.state != "dead":
             raise Refused(_not_dead(topic, id, record.state))
-        self._topic_for_push(topic)
-        pushed = await self._commits.run(self._api.schedule.push(_again(record)))
-        return answer_json({**_push_doc(record, pushed), "result": "redriven"})
-
-    def _topic_for_push(self, name: str) -> Topic:
-        """Raises TopicUnknown, TopicOffline."""
-        book = self._api.topics
-        book.refresh()
-        topic = book.get(name)
-        if topic is None:
-            raise TopicUnknown(name)
-        if not topic.enabled:
-            raise TopicOffline(name)
-        return topic
-
-
-async def _together(pushes: Iterable[Coroutine[Any, Any, None]]) -> None:
-    await asyncio.gather(*pushes)
+        self._pushes.topic_for_push(topic)
+        job = _again(record)
+        answer = answer_of(job, await self._commits.run(self._api.schedule.push(job)))
+        answer.result = "redriven"
+        return answer_json(answer)
 
 
 def _again(record: JobRecord) -> NewJob:
@@ -190,20 +138,6 @@ def _names(request: web.Request) -> tuple[str, str]:
     return topic, id
 
 
-def _status_of(pushed: Pushed) -> int:
-    return 201 if pushed.result == "created" else 200
-
-
-def _push_doc(job: NewJob | JobRecord, pushed: Pushed) -> dict[str, Any]:
-    return {
-        "topic": job.topic,
-        "id": job.id,
-        "due": pushed.due_ms,
-        "state": pushed.state,
-        "result": pushed.result,
-    }
-
-
 def _job_doc(job: JobView | JobRecord) -> dict[str, Any]:
     return {
         "topic": job.topic,
@@ -211,7 +145,7 @@ def _job_doc(job: JobView | JobRecord) -> dict[str, Any]:
         "state": job.state,
         "due": job.due_ms,
         "attempt": job.attempt,
-        "body": msgspec.Raw(job.body),
+        "body": msgspec.Raw(job.body or b"null"),  # none: SQL refused the row with it
         "priority": job.priority,
         "key": job.key or None,
         "created": job.created_ms,

@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
-from multidict import CIMultiDict
+from multidict import CIMultiDict, MultiMapping
 
 from dq.api.problems import Problem, Refused
 
@@ -39,9 +39,7 @@ def answer_json(doc: Any, status: int = 200, headers: dict[str, str] | None = No
 
 async def read_json(request: web.Request, limit_bytes: int) -> bytes:
     """The request's body, when it says it is JSON. Raises Refused: 415, 413, 408, 400."""
-    _want_json(request.headers.get("Content-Type", ""))
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise Refused(_not_json("send the body uncompressed"))
+    want_json(request.headers)
     return await _read_body(request, limit_bytes)
 
 
@@ -68,7 +66,7 @@ async def _read_slowly(request: web.Request, limit_bytes: int) -> bytes:
             while len(whole) <= limit_bytes and not content.at_eof():
                 whole += await content.readany()
     except TimeoutError:
-        raise Refused(_too_slow()) from None
+        raise Refused(too_slow()) from None
     except (web.RequestPayloadError, HttpProcessingError) as error:
         raise Refused(malformed(f"the request's body is broken: {error}")) from None
     except ConnectionError:
@@ -76,7 +74,11 @@ async def _read_slowly(request: web.Request, limit_bytes: int) -> bytes:
     return bytes(whole)
 
 
-def _want_json(content_type: str) -> None:
+def want_json(headers: MultiMapping[str]) -> None:
+    """Raises Refused 415 where the head says that the body is anything but plain JSON."""
+    if headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise Refused(_not_json("send the body uncompressed"))
+    content_type = headers.get("Content-Type", "")
     if content_type == _JSON:
         return
     media_type, *parameters = (part.strip().lower() for part in content_type.split(";"))
@@ -118,6 +120,7 @@ def _not_json(why: str) -> Problem:
     )
 
 
-def _too_slow() -> Problem:
+def too_slow() -> Problem:
+    """408. What came of the request is thrown away, so the connection ends with the answer."""
     detail = f"the body did not arrive within {BODY_DEADLINE_S:g} s"
     return Problem(408, "too-slow", "The request took too long", detail, closes=True)

@@ -132,11 +132,30 @@ class AdminStore:
             rows = await conn.execute(query.where(api_tokens.c.revoked_ms.is_(None)))
             return {row.digest: row.no for row in rows}
 
+    async def revoked_digests(self) -> frozenset[bytes]:
+        """The hashes of the tokens that were revoked."""
+        query = sa.select(api_tokens.c.digest).where(api_tokens.c.revoked_ms.is_not(None))
+        async with self._database.read() as conn:
+            return frozenset((await conn.execute(query)).scalars())
+
     async def note_used(self, no: int, at_ms: int) -> None:
         """A token was used; call it seldom, not with each request."""
+        is_later = api_tokens.c.used_ms.is_(None) | (api_tokens.c.used_ms < at_ms)
+        is_it = (api_tokens.c.no == no) & is_later
         async with self._database.begin() as conn:
-            is_it = api_tokens.c.no == no
             await conn.execute(sa.update(api_tokens).where(is_it).values(used_ms=at_ms))
+
+    async def put_digests(self, digests: Sequence[bytes]) -> None:
+        """Let tokens open of which only the hash is known, in a database that was made anew."""
+        made_ms = clock.now_ms()
+        for digest in digests:
+            row = {"name": "known from before", "hint": "", "made_by": "dq"}
+            try:
+                async with self._database.begin(to_disk=True) as conn:
+                    put = sa.insert(api_tokens).values(digest=digest, made_ms=made_ms, **row)
+                    await conn.execute(put)
+            except sa.exc.IntegrityError:
+                continue  # another host was quicker
 
     async def count_jobs(self, state: State, most: int) -> int:
         """How many jobs the journal has in a state, counted up to `most`."""

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dq.core.faults import reach
-from dq.db import purging, search
+from dq.db import counts, purging, search
 from dq.db.database import Contended, Database
 from dq.db.replaced import find_reused, mark_replaced, same_job
 from dq.db.rows import (
@@ -77,6 +77,7 @@ class JournalStore:
             rejected += unfit
             if reused:
                 await mark_replaced(conn, reused, max(push.stamp for push in batch.messages))
+            await counts.add_counts(conn, batch)
             await _number_deaths(conn, batch)
             reach("journal.stored")
             return rejected
@@ -121,9 +122,8 @@ class JournalStore:
             if row is None:
                 return None
             lines = await conn.execute(_lines(row.version))
-            return JobRecord(
-                MessageRow(**row._mapping), [Transition(**line._mapping) for line in lines]
-            )
+            story = [Transition(**line._mapping) for line in lines]
+            return JobRecord(MessageRow(**row._mapping), story)
 
     async def unfinished(self, after_version: bytes, limit: int) -> list[MessageRow]:
         """A page of unfinished jobs, each in its newest version, in the order of versions.

@@ -42,6 +42,13 @@ async def purge_bite(
     return Purged(removed, looked[-1].version if len(looked) == limit else None)
 
 
+async def forget(conn: AsyncConnection, versions: Sequence[bytes]) -> None:
+    """Forget these finished versions at once, and the older versions of their jobs with them."""
+    while len(older := await _older_versions(conn, versions)) == _OLDER_MOST:
+        await _remove(conn, older)
+    await _remove(conn, sorted({*versions, *older}))
+
+
 async def _older_versions(conn: AsyncConnection, versions: Sequence[bytes]) -> list[bytes]:
     older = messages.alias("older")
     query = (

@@ -52,7 +52,8 @@ class ChangeRow(msgspec.Struct, frozen=True):
     """One change of a version's state, read at byte `pos` of its writer's log.
 
     A retry or another due time is a change to DELAYED with the new `due`. `ms` is how long the
-    callback took, `status` its HTTP status, None where there was none.
+    callback took, `status` its HTTP status, None where there was none. `late_ms`: of a first
+    attempt, by how much it began after its due time; it is counted and not kept with the row.
     """
 
     version: bytes
@@ -72,6 +73,7 @@ class ChangeRow(msgspec.Struct, frozen=True):
     due: int | None = None
     process: str = ""
     host: str = ""
+    late_ms: int | None = None
 
 
 class Batch(msgspec.Struct, frozen=True):

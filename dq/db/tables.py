@@ -187,3 +187,18 @@ api_tokens = sa.Table(
     sa.Index("ix_api_tokens_digest", "digest", unique=True),
 )
 """`digest`: SHA-256 of the token, which itself is nowhere. `hint`: how it begins."""
+
+counts = sa.Table(
+    "counts",
+    metadata,
+    _column("span", sa.SmallInteger(), key=True),
+    _column("topic", Exact(128), key=True),
+    _column("at_ms", sa.BigInteger(), key=True),
+    *(_column(name, sa.BigInteger()) for name in ("pushed", "delivered", "failed", "dead")),
+    *(_column(name, sa.BigInteger()) for name in ("cancelled", "started")),
+    _column("late_ms_max", sa.BigInteger()),
+    _column("late_ms_sum", sa.BigInteger()),
+    sa.Index("ix_counts_at", "span", "at_ms"),
+    sqlite_with_rowid=False,
+)
+"""What happened in a span of time from `at_ms` on, see dq/db/counts.py. Topic "": all topics."""

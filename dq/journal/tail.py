@@ -2,12 +2,12 @@
 
 A record is told when it was applied; before that a note may still come which says that it was
 refused. Notes stand after the record they concern and before its position counts as applied, so
-whoever has read the notes up to the end knows the fate of every record below `high`.
+whoever looks at `high` first and then reads the notes knows the fate of every record below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from dq.log.frames import NOTE, Frame
@@ -44,12 +44,13 @@ class Tail:
         state = self._state()
         if state == self._seen:
             return None
+        applied = list(self.log.high[: len(self.log.head.buckets)])
         self._read_notes()
         frames: list[Frame] = []
         end = self.pos
         for frame in read_frames(self.log.folder, self.pos):
             is_full = len(frames) >= STRETCH_MOST or end - self.pos > STRETCH_BYTES
-            if is_full or not self._is_certain(frame):
+            if is_full or not self._is_certain(frame, applied):
                 break
             end = frame.end
             if frame.bucket != NOTE and (frame.bucket, frame.seq) not in self._refused:
@@ -74,7 +75,7 @@ class Tail:
                 _, _, bucket, seq, _ = unpack(frame.payload)
                 self._refused.add((bucket, seq))
 
-    def _is_certain(self, frame: Frame) -> bool:
-        if frame.bucket == NOTE or frame.seq <= self.log.high[frame.bucket]:
+    def _is_certain(self, frame: Frame, applied: Sequence[int]) -> bool:
+        if frame.bucket == NOTE or frame.seq <= applied[frame.bucket]:
             return True
         return self.log.head.buckets[frame.bucket] not in self._buckets

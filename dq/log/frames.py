@@ -3,9 +3,11 @@
     head     magic u16 | bucket u16 | length u32 | crc32 u32 | sequence u64      (big endian)
     payload  `length` bytes, a msgpack array (dq.queue.records gives it meaning)
 
-The checksum covers bucket, sequence and payload. The magic lets a reader tell a torn tail (nothing
-readable follows: a crash) from damage in the middle (good frames follow: corruption). A segment
-opens with a head of its own that names the format's version, the writer and its buckets.
+The checksum covers bucket, sequence and payload. Each group that is written begins with a mark: up
+to which position of the log the disk had everything then. So a reader can tell a tail that was
+never synced, whose pages may have reached the disk in any order, from damage: a broken frame that a
+later mark vouches for. A segment opens with a head of its own that names the format's version, the
+writer and its buckets.
 
 To change the format: raise VERSION, keep `read_head` and `Frame` able to read the old one, add a
 test with bytes of the old one; a reader refuses a version that it does not know.
@@ -23,6 +25,7 @@ import msgspec
 VERSION = 1
 NOTE = 0xFFFF
 """The bucket number of a record that concerns the log alone and is never applied."""
+_MARK = 0xFFFE
 
 _FRAME = struct.Struct(">HHIIQ")
 _TAG = struct.Struct(">HQ")
@@ -63,6 +66,11 @@ def encode_frame(bucket: int, seq: int, payload: bytes) -> bytes:
     return _FRAME.pack(_MAGIC, bucket, len(payload), crc, seq) + payload
 
 
+def encode_mark(synced: int) -> bytes:
+    """Says that everything before position `synced` of this log has been synced."""
+    return encode_frame(_MARK, synced, b"")
+
+
 def encode_head(head: Head) -> bytes:
     """The bytes with which each segment opens."""
     body = msgspec.json.encode(head)
@@ -91,7 +99,7 @@ def decode_head(data: bytes) -> tuple[Head, int]:
 def decode_frames(data: bytes, base: int, offset: int = 0) -> Iterator[Frame]:
     """The frames in `data` from `offset` on; `base` is the log position of data[0].
 
-    Ends at a torn tail. Raises LogDamaged where good frames follow a bad one.
+    Ends at a tail that was never synced. Raises LogDamaged for a broken frame that was.
     """
     end_of_data = len(data)
     while offset + _FRAME.size <= end_of_data:
@@ -99,9 +107,10 @@ def decode_frames(data: bytes, base: int, offset: int = 0) -> Iterator[Frame]:
         end = offset + _FRAME.size + length
         payload = data[offset + _FRAME.size : end]
         if magic != _MAGIC or end > end_of_data or not _is_whole(bucket, seq, payload, crc):
-            _refuse_if_more_follows(data, base, offset)
+            _refuse_if_synced(data, base, offset)
             return
-        yield Frame(base + offset, base + end, bucket, seq, payload)
+        if bucket != _MARK:
+            yield Frame(base + offset, base + end, bucket, seq, payload)
         offset = end
 
 
@@ -109,14 +118,15 @@ def _is_whole(bucket: int, seq: int, payload: bytes, crc: int) -> bool:
     return zlib.crc32(payload, zlib.crc32(_TAG.pack(bucket, seq))) == crc
 
 
-def _refuse_if_more_follows(data: bytes, base: int, bad: int) -> None:
-    mark = _MAGIC.to_bytes(2, "big")
-    at = data.find(mark, bad + 1)
+def _refuse_if_synced(data: bytes, base: int, bad: int) -> None:
+    """Look for a mark that vouches for what is broken."""
+    start = struct.pack(">HH", _MAGIC, _MARK)
+    at = data.find(start, bad + 1)
     while at >= 0 and at + _FRAME.size <= len(data):
-        _, bucket, length, crc, seq = _FRAME.unpack_from(data, at)
-        end = at + _FRAME.size + length
-        if end <= len(data) and _is_whole(bucket, seq, data[at + _FRAME.size : end], crc):
+        _, bucket, length, crc, synced = _FRAME.unpack_from(data, at)
+        if length == 0 and _is_whole(bucket, synced, b"", crc) and synced > base + bad:
             raise LogDamaged(
-                f"a record at position {base + bad} is broken, but good ones follow at {base + at}"
+                f"the record at position {base + bad} is broken, and it was on the disk: "
+                f"a mark at {base + at} says so"
             )
-        at = data.find(mark, at + 1)
+        at = data.find(start, at + 1)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import mmap
 import os
 import secrets
@@ -32,7 +33,17 @@ from typing import NoReturn
 
 from dq.core import clock
 from dq.core.errors import DiskFull
-from dq.log.frames import Frame, Head, LogDamaged, decode_frames, decode_head, encode_head
+from dq.log.frames import (
+    Frame,
+    Head,
+    LogDamaged,
+    decode_frames,
+    decode_head,
+    encode_head,
+    encode_mark,
+)
+
+_log = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 MAX_BUCKETS = 512
@@ -66,6 +77,7 @@ class Log:
         for index in range(len(buckets)):
             self.high[BOOTS + index] = boot_number()
         self.end = 0
+        self._synced = 0
         self._fd = -1
         self._segment_start = 0
         self._broken = False
@@ -74,7 +86,7 @@ class Log:
         _sync_folder(root)
 
     def append(self, data: bytes) -> int:
-        """Write whole frames; answers the log's new end.
+        """Write whole frames, with a mark before them; answers the log's new end.
 
         Raises DiskFull with the log cut back to where it was, LogBroken when even that failed.
         """
@@ -82,6 +94,8 @@ class Log:
             raise LogBroken("this log failed before")
         if self.end - self._segment_start >= SEGMENT_BYTES:
             self._start_segment()
+        if data:
+            data = encode_mark(self._synced) + data
         try:
             _write_all(self._fd, data)
         except OSError as error:
@@ -93,12 +107,14 @@ class Log:
         """Bring what was appended to the disk. Called from a thread. Raises LogBroken."""
         if self._broken:
             raise LogBroken("this log failed before")
+        end = self.end
         try:
             with self._turning:
                 os.fdatasync(self._fd)
         except OSError as error:
             self._broken = True
             raise LogBroken(f"fdatasync of {self.folder} failed: {error}") from error
+        self._synced = max(self._synced, end)
 
     def close(self) -> None:
         """Let go of the files; the folder stays for the heir."""
@@ -234,7 +250,9 @@ def cut_torn_tail(folder: Path, end: int) -> None:
     Raises FileNotFoundError when the log has been retired.
     """
     start, path = _newest_segment(folder)
-    if end > start and path.stat().st_size > end - start:
+    size = path.stat().st_size
+    if end > start and size > end - start:
+        _log.warning("%s: %d bytes that were never synced are cut", path, size - (end - start))
         os.truncate(path, end - start)
     elif end <= start and end_of_records(folder) > start:
         with path.open("rb") as file:

@@ -1,6 +1,7 @@
 """A thread that brings a log to the disk when it is told to, and tells the loop when it is there.
 
-A ThreadPoolExecutor does the same at three times the CPU, and a sync is made for every few pushes.
+A ThreadPoolExecutor does the same, but its futures and locks cost the loop's thread more (58 us a
+sync against 20, measured once on a busy machine), and a sync is made for every few pushes.
 """
 
 from __future__ import annotations

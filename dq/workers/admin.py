@@ -11,13 +11,21 @@ import contextlib
 import socket
 import sys
 
+from dq.core import clock
 from dq.core.settings import Settings
 from dq.db.admin_store import AdminStore
+from dq.db.counts import Counts
 from dq.db.database import Database
+from dq.db.dead_letters import DeadLetters
+from dq.db.instances import Instances
 from dq.db.journal_store import JournalStore
+from dq.db.lookup import Lookup
 from dq.db.repository import Repository
+from dq.db.token_book import TokenBook
 from dq.db.topic_book import TopicBook
+from dq.delivery.post import Post
 from dq.journal.audit import Audit
+from dq.journal.dead import DeadJobs
 from dq.journal.reader import Reader
 from dq.queue.inspect import Inspector
 from dq.queue.records import digest_of
@@ -25,11 +33,11 @@ from dq.queue.schedule import Schedule
 from dq.queue.writer import ANSWER_WITHIN_MS, CONFIRMED_WITHIN_MS
 from dq.web.accounts import Accounts
 from dq.web.app import make_app, serving
-from dq.web.deps import Admin, Instance, ProcessLine
+from dq.web.backlog import Backlog
+from dq.web.deps import Admin
 from dq.workers.base import Context
 from dq.workers.outfit import Outfit, open_outfit, work_until_stopping
-from dq.workers.procfs import memory_of
-from dq.workers.status import read_status
+from dq.workers.presence import describe_instance
 
 LOOK_S = 0.5
 SQL_TIMEOUT_S = 5.0
@@ -55,14 +63,14 @@ async def run(ctx: Context) -> None:
     admin = assemble(settings, outfit, database, accounts)
     async with serving(make_app(admin), ctx.sockets["admin"]):
         ctx.ready()
-        await work_until_stopping(ctx, _follow_topics(admin.topics))
+        await work_until_stopping(ctx, _follow_topics(admin.topics), admin.backlog.run())
     await outfit.close()
     await database.close()
 
 
 def assemble(settings: Settings, outfit: Outfit, database: Database, accounts: Accounts) -> Admin:
     """What the pages need, from the parts that this process has opened."""
-    repository = Repository(database)
+    repository, store = Repository(database), AdminStore(database)
     topics = TopicBook(settings.data_dir / "topics.json", repository)
     journal = JournalStore(database, digest_of)
     root = settings.data_dir / "log"
@@ -71,34 +79,27 @@ def assemble(settings: Settings, outfit: Outfit, database: Database, accounts: A
         topic = topics.get(name)
         return topic is not None and (topic.concurrency is not None or topic.rate is not None)
 
+    schedule = Schedule(outfit.writer, outfit.nodes, is_limited)
+    inspector = Inspector(outfit.nodes)
     return Admin(
         settings=settings,
         accounts=accounts,
-        store=AdminStore(database),
+        store=store,
         repository=repository,
         journal=journal,
         reader=Reader(root, journal),
         topics=topics,
-        schedule=Schedule(outfit.writer, outfit.nodes, is_limited),
+        schedule=schedule,
         audit=Audit(outfit.nodes, outfit.store, journal, root),
-        inspector=Inspector(outfit.nodes),
-        instance=lambda: describe_instance(settings),
-    )
-
-
-def describe_instance(settings: Settings) -> Instance:
-    """Who runs on this data folder now."""
-    told = read_status(settings.data_dir)
-    processes = [
-        ProcessLine(**process, memory=memory_of(process["pid"]))
-        for process in told.get("processes", [])
-    ]
-    return Instance(
-        socket.gethostname(),
-        told.get("version", ""),
-        told.get("state", ""),
-        told.get("reload_error", ""),
-        processes,
+        lookup=Lookup(database, digest_of),
+        dead=DeadJobs(DeadLetters(database), journal, schedule, topics, root),
+        inspector=inspector,
+        counts=Counts(database),
+        tokens=TokenBook(settings.data_dir / "tokens.json", store),
+        post=Post(settings, repository),
+        instances=Instances(repository, socket.gethostname(), settings.data_dir),
+        backlog=Backlog(settings.data_dir / "backlog.json", inspector, clock.now_ms),
+        instance=lambda: describe_instance(settings.data_dir),
     )
 
 

@@ -12,9 +12,11 @@ from collections.abc import Callable
 
 from dq.core import clock
 from dq.core.errors import DatabaseAway, NodeAway, NodeFull
+from dq.db.admin_store import AdminStore
 from dq.db.database import Database
 from dq.db.journal_store import JournalStore
 from dq.db.repository import Repository
+from dq.db.token_book import TokenBook
 from dq.db.topic_book import TopicBook
 from dq.delivery.alarm_mail import AlarmMail
 from dq.delivery.post import Post
@@ -28,6 +30,7 @@ from dq.workers.auditing import Auditing
 from dq.workers.base import Context
 from dq.workers.outages import Outage
 from dq.workers.outfit import open_nodes, work_until_stopping
+from dq.workers.tokens import bring_tokens
 
 _log = logging.getLogger(__name__)
 
@@ -135,8 +138,8 @@ async def run(ctx: Context) -> None:
     root = ctx.settings.data_dir / "log"
     auditing = Auditing(nodes, store, Audit(nodes, store, journal, root), mail.tell)
     watches = (checker.watch(node) for node in nodes.all)
-    await work_until_stopping(
-        ctx, follow_topics(topics, repository), auditing.run(), mail.run(), *watches
-    )
+    tokens = TokenBook(ctx.settings.data_dir / "tokens.json", AdminStore(database))
+    following = (follow_topics(topics, repository), bring_tokens(tokens))
+    await work_until_stopping(ctx, *following, auditing.run(), mail.run(), *watches)
     await nodes.close()
     await database.close()

@@ -11,6 +11,7 @@ import logging
 
 from dq.core.errors import DatabaseAway, NodeAway
 from dq.core.settings import Settings
+from dq.db.counts import Counts
 from dq.db.database import Database
 from dq.db.journal_store import JournalStore
 from dq.db.migrate import migrate
@@ -26,6 +27,7 @@ from dq.queue.nodes import Nodes, ask
 from dq.queue.records import digest_of
 from dq.workers.base import Context
 from dq.workers.outfit import open_outfit, work_until_stopping
+from dq.workers.presence import Presence
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +49,9 @@ async def run(ctx: Context) -> None:
     shipper = Shipper(root, store, files, names, retire)
     heir = Heir(outfit.nodes, outfit.store, outfit.writer, root)
     mail = _dead_mail(settings, database, store, shipper.has_deaths)
-    retention = Retention(store, TopicBook(settings.data_dir / "topics.json", None))
+    topics = TopicBook(settings.data_dir / "topics.json", None)
+    retention = Retention(store, topics, Counts(database))
+    presence = Presence(Repository(database), settings.data_dir)
     ctx.ready()
 
     async def make_schema() -> None:
@@ -61,9 +65,11 @@ async def run(ctx: Context) -> None:
         shipper.run_sql(make_schema),
         mail.run(),
         retention.run(),
+        presence.run(),
     )
     await outfit.close()
     await _last_words(shipper)
+    await presence.end()
     await database.close()
 
 

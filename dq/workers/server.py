@@ -7,19 +7,22 @@ topics from memory; SQL is asked only for what is finished and when topics are c
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping
 
 from dq.api.deps import Api
 from dq.api.front import serving
-from dq.core import clock
 from dq.core.errors import DatabaseAway, NodeAway
+from dq.db.admin_store import AdminStore
 from dq.db.database import Database
+from dq.db.dead_letters import DeadLetters
 from dq.db.journal_store import JournalStore
 from dq.db.repository import Repository
+from dq.db.token_book import TokenBook
 from dq.db.topic_book import TopicBook
 from dq.journal.audit import Audit
+from dq.journal.dead import DeadJobs
 from dq.journal.reader import Reader
 from dq.log.neighbours import Neighbours
 from dq.queue.nodes import Nodes
@@ -29,10 +32,13 @@ from dq.queue.store import read_position
 from dq.queue.writer import ANSWER_WITHIN_MS, CONFIRMED_WITHIN_MS
 from dq.workers.base import Context
 from dq.workers.outfit import open_outfit, work_until_stopping
+from dq.workers.tokens import follow_tokens
 
 LOOK_S = 0.5
 READY_S = 1.0
-SCHEMA_WITHIN_MS = 3_000
+SCHEMA_WITHIN_S = 3.0
+GC_EACH = 20_000
+"""So many objects made and not freed before the collector looks at the young ones."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,25 +46,31 @@ _log = logging.getLogger(__name__)
 class Readiness:
     """Whether jobs can be taken and delivered here, looked at once a second."""
 
-    def __init__(self, nodes: Nodes, topics: TopicBook, database: Database, root: Path) -> None:
+    def __init__(
+        self, nodes: Nodes, topics: TopicBook, database: Database, neighbours: Neighbours
+    ) -> None:
         self._nodes = nodes
         self._topics = topics
         self._database = database
-        self._neighbours = Neighbours(root)
-        self._parts: dict[str, str] = {"nodes": "not asked yet"}
+        self._neighbours = neighbours
+        self._parts = {"nodes": "not asked yet", "consumers": "unknown", "database": "unknown"}
 
     def parts(self) -> Mapping[str, str]:
         """Each part's state, "ok" or what is missing in words."""
         return self._parts
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. Each by itself: SQL that hangs must not hide what the nodes do."""
+        await asyncio.gather(
+            self._follow("nodes", self._nodes_state),
+            self._follow("consumers", self._consumers_state),
+            self._follow("database", self._database_state),
+        )
+
+    async def _follow(self, part: str, look: Callable[[], Awaitable[str]]) -> None:
         while True:
-            self._parts = {
-                "nodes": await self._nodes_state(),
-                "consumers": self._consumers_state(),
-                "database": await self._database_state(),
-            }
+            state = await look()
+            self._parts = {**self._parts, part: state}
             await asyncio.sleep(READY_S)
 
     async def _nodes_state(self) -> str:
@@ -74,7 +86,7 @@ class Readiness:
                     trouble.append(f"{node.name} is being restored")
         return "; ".join(trouble) if len(trouble) >= len(self._nodes.all) else "ok"
 
-    def _consumers_state(self) -> str:
+    async def _consumers_state(self) -> str:
         everyone = self._neighbours.look()
         consumers = [one for one in everyone if one.head.process.startswith("dq-consumer")]
         return "ok" if any(one.is_alive() for one in consumers) else "unknown"
@@ -104,27 +116,44 @@ async def run(ctx: Context) -> None:
     repository = Repository(database)
     await _wait_for_schema(repository)
     topics = TopicBook(settings.data_dir / "topics.json", repository)
-    schedule = Schedule(outfit.writer, outfit.nodes, lambda name: _is_limited(topics, name))
+    neighbours = Neighbours(root)
+    neighbours.look()
+    schedule = Schedule(
+        outfit.writer, outfit.nodes, lambda name: _is_limited(topics, name), neighbours
+    )
     journal = JournalStore(database, digest_of)
     reader = Reader(root, journal)
     audit = Audit(outfit.nodes, outfit.store, journal, root)
-    readiness = Readiness(outfit.nodes, topics, database, root)
-    deps = Api(settings, schedule, topics, reader, readiness.parts, audit)
+    readiness = Readiness(outfit.nodes, topics, database, neighbours)
+    dead = DeadJobs(DeadLetters(database), journal, schedule, topics, root)
+    tokens = TokenBook(settings.data_dir / "tokens.json", AdminStore(database))
+    deps = Api(settings, schedule, topics, reader, readiness.parts, audit, dead, tokens)
+    _spare_the_collector()
     async with serving(deps, ctx.sockets["api"]):
         ctx.ready()
-        await work_until_stopping(ctx, readiness.run(), _follow_topics(topics))
+        await work_until_stopping(
+            ctx, readiness.run(), _follow_topics(topics), follow_tokens(tokens)
+        )
     await outfit.close()
     await database.close()
 
 
+def _spare_the_collector() -> None:
+    """What is here now stays, and what a push leaves behind is freed by its count: there is
+    little for the collector to find."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_EACH)
+
+
 async def _wait_for_schema(repository: Repository) -> None:
-    """dq-journal makes it at a first start; with SQL away the topics last known do."""
-    deadline_ms = clock.mono_ms() + SCHEMA_WITHIN_MS
-    while not await repository.is_there():
-        if clock.mono_ms() > deadline_ms:
-            _log.warning("starting without SQL: topics are those last known")
-            return
-        await asyncio.sleep(0.05)
+    """dq-journal makes it at a first start; with SQL away, or hanging, the topics last known do."""
+    try:
+        async with asyncio.timeout(SCHEMA_WITHIN_S):
+            while not await repository.is_there():
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        _log.warning("starting without SQL: topics are those last known")
 
 
 def _is_limited(topics: TopicBook, name: str) -> bool:

@@ -247,7 +247,9 @@ class Case:
         for path in (self.world.folder / "logs").glob("*_*.txt"):
             if path.name.startswith("err"):
                 continue
-            for text in path.read_text().splitlines():
+            for text in path.read_text().splitlines(keepends=True):
+                if not text.endswith("\n"):
+                    continue  # it is being written
                 line = json.loads(text)
                 if line["id"].startswith(f"{self.name}."):
                     op = line.get("op", "attempt")

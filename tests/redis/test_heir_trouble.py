@@ -11,6 +11,7 @@ import pytest
 
 from dq.core import clock
 from dq.journal.heir import Heir
+from dq.log.frames import encode_mark
 from dq.log.log import segments
 from dq.queue import records
 from dq.queue.nodes import Bucket, Nodes
@@ -38,6 +39,7 @@ async def test_a_log_that_is_damaged_is_told_once_and_holds_up_nobody(
     ((_, path),) = segments(damaged.folder)
     data = bytearray(path.read_bytes())
     data[data.index(b"\xd9\x51") + 30] ^= 0xFF
+    data += encode_mark(len(data))
     path.write_bytes(data)
     dead.append(bucket, a_push(dead, "5"))
     for process in (damaged, dead):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dq.core.errors import DiskFull, Overloaded
-from dq.log.frames import NOTE, encode_frame
+from dq.log.frames import NOTE, encode_frame, encode_mark
 from dq.log.log import read_frames
 from dq.queue import records
 from dq.queue import writer as writer_module
@@ -207,7 +207,7 @@ async def test_a_refusal_is_not_answered_before_the_disk_has_room_for_its_note(
     await submit_all(writer, bucket, ["1"])
     ballast = fill(small_disk)
     record = a_push(writer, "1", REJECT, body=b"")
-    room = -writer.log.end % 4096
+    room = -(writer.log.end + len(encode_mark(0))) % 4096
     while len(encode_frame(0, 2, records.pack(record))) < room:
         record[9] += b"1"
     assert len(encode_frame(0, 2, records.pack(record))) == room, "it fills the last page"

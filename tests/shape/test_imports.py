@@ -23,9 +23,9 @@ FLOORS = {
     "journal": 3,
     "delivery": 4,
     "api": 5,
-    "web": 5,
-    "workers": 6,
-    "cli": 7,
+    "web": 6,
+    "workers": 7,
+    "cli": 8,
 }
 
 # Module (and what is below it) -> the packages that may import it.

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from dq.core.topic import Topic
+from dq.db.counts import Counts
+from dq.db.database import Database
 from dq.db.journal_store import JournalStore
 from dq.db.repository import Repository
 from dq.db.rows import State
@@ -29,6 +31,11 @@ async def topics(tmp_path: Path, repository: Repository) -> TopicBook:
     return book
 
 
+@pytest.fixture
+def sweeper(store: JournalStore, topics: TopicBook, database: Database) -> Retention:
+    return Retention(store, topics, Counts(database))
+
+
 async def _fill(store: JournalStore) -> None:
     writer = Writer(store, "a")
     for at, name in enumerate(("short", "long", "usual", "deleted")):
@@ -39,30 +46,30 @@ async def _fill(store: JournalStore) -> None:
     await writer.ship()
 
 
-async def _left(store: JournalStore, topics: TopicBook, days: float) -> list[str]:
-    await Retention(store, topics).sweep(START_MS + round(days * DAY_MS))
+async def _left(store: JournalStore, sweeper: Retention, days: float) -> list[str]:
+    await sweeper.sweep(START_MS + round(days * DAY_MS))
     known = await states(store)
     return sorted(name for name, state in known.items() if state != "DELAYED")
 
 
 async def test_each_topic_has_its_own_times(
-    store: JournalStore, topics: TopicBook, monkeypatch: pytest.MonkeyPatch
+    store: JournalStore, sweeper: Retention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "BITE_EACH_S", 0.0)
     await _fill(store)
-    assert len(await _left(store, topics, 1)) == 12
-    shorter = await _left(store, topics, 1.1)
+    assert len(await _left(store, sweeper, 1)) == 12
+    shorter = await _left(store, sweeper, 1.1)
     assert [name for name in shorter if name.startswith("short")] == ["short-DEAD"]
     assert len(shorter) == 10
     eternal = ["long-CANCELLED", "long-DEAD", "long-DONE"]
-    assert await _left(store, topics, 8) == ["deleted-DEAD", *eternal, "usual-DEAD"]
-    assert await _left(store, topics, 31) == eternal
+    assert await _left(store, sweeper, 8) == ["deleted-DEAD", *eternal, "usual-DEAD"]
+    assert await _left(store, sweeper, 31) == eternal
     unfinished = [name for name, state in (await states(store)).items() if state == "DELAYED"]
     assert len(unfinished) == 4
 
 
 async def test_versions_that_were_replaced_go_but_the_unfinished_one_stays(
-    store: JournalStore, topics: TopicBook, monkeypatch: pytest.MonkeyPatch
+    store: JournalStore, sweeper: Retention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "BITE_EACH_S", 0.0)
     monkeypatch.setattr(retention, "BITE", 3)
@@ -70,18 +77,18 @@ async def test_versions_that_were_replaced_go_but_the_unfinished_one_stays(
     for at in range(20):
         writer.push("1", at, topic="usual")
     await writer.ship()
-    assert await Retention(store, topics).sweep(START_MS + 8 * DAY_MS) == 19
+    assert await sweeper.sweep(START_MS + 8 * DAY_MS) == 19
     record = await store.history("usual", "1")
     assert record is not None
     assert (record.message.stamp, record.message.state) == (START + 19, State.DELAYED)
 
 
 async def test_what_finished_lately_stays_however_long_ago_it_was_pushed(
-    store: JournalStore, topics: TopicBook
+    store: JournalStore, sweeper: Retention
 ) -> None:
     writer = Writer(store, "a")
     push = writer.push("1", 0, topic="short")
     writer.change(push, 5 * DAY, State.DONE)
     await writer.ship()
-    assert await _left(store, topics, 5.5) == ["1"]
-    assert await _left(store, topics, 6.5) == []
+    assert await _left(store, sweeper, 5.5) == ["1"]
+    assert await _left(store, sweeper, 6.5) == []

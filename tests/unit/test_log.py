@@ -20,6 +20,7 @@ from dq.log.frames import (
     decode_head,
     encode_frame,
     encode_head,
+    encode_mark,
 )
 from dq.log.log import (
     EPOCHS,
@@ -36,7 +37,9 @@ from tests.forked import Forked
 
 HEAD = Head("00" * 8, "dq-server-0", "here", 1, 2, ["embedded/0", "embedded/1"])
 
-records = st.tuples(st.integers(0, NOTE), st.integers(0, 2**64 - 1), st.binary(max_size=300))
+records = st.tuples(
+    st.integers(0, 511) | st.just(NOTE), st.integers(0, 2**64 - 1), st.binary(max_size=300)
+)
 
 
 @pytest.fixture
@@ -83,14 +86,26 @@ def test_a_tail_of_rubbish_is_no_damage(tail: bytes) -> None:
     assert [frame.seq for frame in decode_frames(data, 0)] == [1]
 
 
-def test_any_changed_byte_before_a_good_record_is_damage() -> None:
+def test_any_changed_byte_that_a_later_mark_vouches_for_is_damage() -> None:
     bad, good = encode_frame(1, 1, b"payload"), encode_frame(1, 2, b"another")
     for place in range(len(bad)):
         for change in (0x01, 0x80, 0xFF):
-            data = bytearray(bad + good)
+            data = bytearray(bad + encode_mark(100 + len(bad)) + good)
             data[place] ^= change
             with pytest.raises(LogDamaged, match=f"position 100 .* at {100 + len(bad)}"):
                 list(decode_frames(bytes(data), 100))
+
+
+def test_good_records_after_a_broken_one_that_was_never_synced_are_its_tail() -> None:
+    """A power cut leaves the pages of what was not synced in any order."""
+    synced = encode_frame(1, 1, b"synced")
+    at = len(synced)
+    group = encode_mark(at) + encode_frame(1, 2, b"x" * 5000) + encode_frame(1, 3, b"y" * 5000)
+    for hole in range(at, at + len(group) - 1, 97):
+        data = bytearray(synced + group + encode_mark(at) + encode_frame(1, 4, b"later"))
+        data[hole : hole + 4096] = bytes(len(data[hole : hole + 4096]))
+        found = [frame.seq for frame in decode_frames(bytes(data), 0)]
+        assert found == [1, 2, 3, 4][: len(found)] and len(found) < 4
 
 
 def test_a_record_of_another_bucket_or_sequence_does_not_pass_for_this_one() -> None:
