@@ -11,6 +11,7 @@ import math
 import re
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from typing import Final
 
 import msgspec
 
@@ -19,6 +20,8 @@ from dq.core.rule import Rule
 from dq.core.topic import Topic
 
 MAX_RETRY_AFTER_S = 86400.0
+BY_RULE: Final = "retry_if is true"
+"""The detail of a failure for which the rule alone is the reason."""
 _RETRY_AFTER_STATUSES = (429, 503)
 _SECONDS = re.compile(r"[0-9]+", re.ASCII)
 
@@ -72,7 +75,7 @@ def judge(answer: Answer, topic: Topic, rule: Rule) -> Verdict:
         return Verdict(False, "empty reply")
     # Half a reply is no JSON to judge by.
     if rule.evaluate(answer.status, None if answer.cut else answer.body):
-        return Verdict(False, "retry_if is true")
+        return Verdict(False, BY_RULE)
     return Verdict(True, f"HTTP {answer.status}")
 
 

@@ -28,6 +28,7 @@ from dq.core.rule_parts import (
     Not,
     Operand,
     Reply,
+    Seen,
     as_number,
     decode_reply,
 )
@@ -71,10 +72,16 @@ class Rule(msgspec.Struct, frozen=True):
             return False
         return self.condition.holds(Reply(status, decode_reply(body)))
 
-    def explain(self, status: int | None, body: bytes | None) -> list[tuple[str, bool]]:
-        """Each comparison as it is written, in order, and whether it is true for this reply."""
+    def explain(self, status: int | None, body: bytes | None) -> list[tuple[Comparison, Seen]]:
+        """Each comparison in the order in which they are written, and what it came to for this
+        reply, also where the whole was decided before its turn."""
         reply = Reply(status, decode_reply(body))
-        return [(test.text, test.holds(reply)) for test in self.tests]
+        return [(test, test.see(reply)) for test in self.tests]
+
+    @property
+    def reads_body(self) -> bool:
+        """Whether any part of it looks into the reply; one that doesn't sees its status alone."""
+        return any("res" in (test.left.kind, test.right.kind) for test in self.tests)
 
 
 def parse_rule(text: str) -> Rule:

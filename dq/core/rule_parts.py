@@ -52,6 +52,14 @@ class Operand(msgspec.Struct, frozen=True):
         return found
 
 
+class Seen(NamedTuple):
+    """What a comparison came to for one reply, and the values that it compared."""
+
+    holds: bool
+    left: Any
+    right: Any
+
+
 class Comparison(msgspec.Struct, frozen=True):
     """One comparison, or one operand by itself (`sign` empty); `text` as it was written."""
 
@@ -60,11 +68,14 @@ class Comparison(msgspec.Struct, frozen=True):
     right: Operand
     text: str
 
-    def holds(self, reply: Reply) -> bool:
-        left = self.left.value(reply)
+    def see(self, reply: Reply) -> Seen:
+        left, right = self.left.value(reply), self.right.value(reply)
         if not self.sign:
-            return left not in (None, False, 0, "")
-        return _compare(left, self.sign, self.right.value(reply))
+            return Seen(left not in (None, False, 0, ""), left, right)
+        return Seen(_compare(left, self.sign, right), left, right)
+
+    def holds(self, reply: Reply) -> bool:
+        return self.see(reply).holds
 
 
 class Not(msgspec.Struct, frozen=True):

@@ -16,9 +16,10 @@ import msgspec
 
 from dq.core import clock
 from dq.core.errors import NodeAway, NodeFull
+from dq.queue.inspect_jobs import HoldUp, read_held, read_hold_up, read_states
 from dq.queue.keys import BUCKET_KEYS
 from dq.queue.nodes import Bucket, Client, Node, NodeRefused, Nodes, ask
-from dq.queue.records import PRIORITIES
+from dq.queue.records import PRIORITIES, StoredJob
 
 TIMEOUT_S = 1.0
 _KEY = {name: place for place, name in enumerate(BUCKET_KEYS)}
@@ -107,6 +108,28 @@ class Inspector:
         columns = zip(*(count for count in counts if count), strict=True)
         return [sum(column) for column in columns] or [0] * steps
 
+    async def hold_up(self, topic: str, id_: str) -> HoldUp | None:
+        """What the node that has this job says of it; None when none that answered has it."""
+        looks = [self._try(read_hold_up, node, (topic, id_)) for node in self._all()]
+        found = [one for one in await asyncio.gather(*looks) if one is not None]
+        return next((one for one in found if one.state), None)
+
+    async def states(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        """The states of unfinished jobs by (topic, id). Nodes that are away are left out."""
+        found: dict[tuple[str, str], str] = {}
+        for states in await asyncio.gather(
+            *(self._try(read_states, n, names) for n in self._all())
+        ):
+            found.update(states or {})
+        return found
+
+    async def held(self, state: str, topic: str | None, most: int) -> list[StoredJob]:
+        """Up to `most` of the jobs that are `ready` or `running`. Nodes that are away are left
+        out."""
+        wanted = (state, topic, most)
+        some = await asyncio.gather(*(self._try(read_held, n, wanted) for n in self._all()))
+        return [job for jobs in some for job in jobs or []][:most]
+
     def _all(self) -> list[Node]:
         return [node for node in self._nodes.all if node.buckets]
 
@@ -128,10 +151,10 @@ class Inspector:
 
 async def _look_at(node: Node) -> NodeLook:
     began_ms = clock.mono_ms()
-    info = _one_info(await node.client.info())
+    info = info_of(await node.client.info())
     ping_ms = clock.mono_ms() - began_ms
     buckets = await _look_at_buckets(node)
-    return NodeLook(node.name, ping_ms=ping_ms, server=_server(info), buckets=buckets)
+    return NodeLook(node.name, ping_ms=ping_ms, server=server_of(info), buckets=buckets)
 
 
 async def _look_at_buckets(node: Node) -> list[BucketLook]:
@@ -193,13 +216,13 @@ def _key(bucket: Bucket, name: str) -> str:
     return bucket.keys[_KEY[name]]
 
 
-def _one_info(info: Mapping[str, Any]) -> Mapping[str, Any]:
+def info_of(info: Mapping[str, Any]) -> Mapping[str, Any]:
     """A cluster may answer for each of its servers: the first stands for all."""
     first = next(iter(info.values()), None)
     return first if isinstance(first, Mapping) and "redis_version" in first else info
 
 
-def _server(info: Mapping[str, Any]) -> Server:
+def server_of(info: Mapping[str, Any]) -> Server:
     is_valkey = info.get("server_name") == "valkey"
     links = [info[name] for name in info if name.startswith("slave") and name[5:].isdigit()]
     lags = [int(link.get("lag", 0)) for link in links if isinstance(link, Mapping)]

@@ -113,13 +113,14 @@ class Bucket:
 
 @dataclass(eq=False)
 class Node:
-    """One Redis deployment and this process's client of it."""
+    """One Redis deployment and this process's client of it. `is_draining`: it takes no new jobs."""
 
     url: str
     name: str
     client: Client
     buckets: list[Bucket] = field(default_factory=list)
     is_away: bool = False
+    is_draining: bool = False
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_COMMANDS))
 
 

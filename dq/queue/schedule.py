@@ -3,7 +3,8 @@
 A job's place is chosen once, when it is pushed, and found again by looking: an unfinished job is
 where its record is, never where a formula says. Its topic decides the bucket within a node (so a
 topic's limits are counted in one place); its topic and id rank the nodes, for a topic with a limit
-the topic alone. The first node of that ranking takes the job, unless another one has it already.
+the topic alone. The first node of that ranking takes the job, unless another one has it already;
+nodes that are drained come last, so they keep what they have and get nothing new.
 """
 
 from __future__ import annotations
@@ -259,7 +260,7 @@ class Schedule:
         nodes = self._nodes.all
         if len(nodes) > 1:
             key = topic if self._is_limited(topic) else f"{topic}\0{id_}"
-            nodes = sorted(nodes, key=lambda node: _rank(node, key))
+            nodes = sorted(nodes, key=lambda node: (node.is_draining, _rank(node, key)))
         return [_bucket_of(node, topic) for node in nodes]
 
 

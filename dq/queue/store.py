@@ -117,7 +117,7 @@ class Store:
     """The transitions. `now_ms` is None but in tests: then the node's own clock decides."""
 
     def __init__(self) -> None:
-        changes = ("bucket", "changes", "push", "cancel", "move", "settle")
+        changes = ("bucket", "changes", "push", "cancel", "move", "settle", "runs")
         self._apply = _Script(*changes, "apply")
         self._forward = _Script("bucket", "forward")
         self._lease = _Script("bucket", "lease")

@@ -14,12 +14,14 @@ import sys
 from dq.core import clock
 from dq.core.settings import Settings
 from dq.db.admin_store import AdminStore
+from dq.db.attempts import Attempts
 from dq.db.counts import Counts
 from dq.db.database import Database
 from dq.db.dead_letters import DeadLetters
 from dq.db.instances import Instances
 from dq.db.journal_store import JournalStore
 from dq.db.lookup import Lookup
+from dq.db.node_store import NodeStore
 from dq.db.repository import Repository
 from dq.db.token_book import TokenBook
 from dq.db.topic_book import TopicBook
@@ -94,7 +96,10 @@ def assemble(settings: Settings, outfit: Outfit, database: Database, accounts: A
         lookup=Lookup(database, digest_of),
         dead=DeadJobs(DeadLetters(database), journal, schedule, topics, root),
         inspector=inspector,
+        nodes=outfit.nodes,
+        node_store=NodeStore(repository, settings.data_dir),
         counts=Counts(database),
+        attempts=Attempts(database),
         tokens=TokenBook(settings.data_dir / "tokens.json", store),
         post=Post(settings, repository),
         instances=Instances(repository, socket.gethostname(), settings.data_dir),

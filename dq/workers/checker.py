@@ -12,9 +12,11 @@ from collections.abc import Callable
 
 from dq.core import clock
 from dq.core.errors import DatabaseAway, NodeAway, NodeFull
+from dq.core.node_file import FILE, read_node_file
 from dq.db.admin_store import AdminStore
 from dq.db.database import Database
 from dq.db.journal_store import JournalStore
+from dq.db.node_store import NodeStore
 from dq.db.repository import Repository
 from dq.db.token_book import TokenBook
 from dq.db.topic_book import TopicBook
@@ -28,6 +30,7 @@ from dq.queue.records import digest_of
 from dq.queue.store import Store
 from dq.workers.auditing import Auditing
 from dq.workers.base import Context
+from dq.workers.following import bring_nodes, reload_master
 from dq.workers.outages import Outage
 from dq.workers.outfit import open_nodes, work_until_stopping
 from dq.workers.tokens import bring_tokens
@@ -124,6 +127,7 @@ async def follow_topics(topics: TopicBook, repository: Repository) -> None:
 
 async def run(ctx: Context) -> None:
     """The child's work."""
+    begun_with = read_node_file(ctx.settings.data_dir / FILE)
     nodes = await open_nodes(ctx.settings)
     database = Database(ctx.settings.database_url)
     await database.open()
@@ -139,7 +143,12 @@ async def run(ctx: Context) -> None:
     auditing = Auditing(nodes, store, Audit(nodes, store, journal, root), mail.tell)
     watches = (checker.watch(node) for node in nodes.all)
     tokens = TokenBook(ctx.settings.data_dir / "tokens.json", AdminStore(database))
-    following = (follow_topics(topics, repository), bring_tokens(tokens))
+    added = NodeStore(repository, ctx.settings.data_dir)
+    following = (
+        follow_topics(topics, repository),
+        bring_tokens(tokens),
+        bring_nodes(added, begun_with, ctx.settings.data_dir, reload_master),
+    )
     await work_until_stopping(ctx, *following, auditing.run(), mail.run(), *watches)
     await nodes.close()
     await database.close()

@@ -10,17 +10,24 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from dq.core.node_file import FILE, read_node_file
 from dq.core.settings import Settings
 from dq.log.log import Log
-from dq.queue.nodes import Nodes
+from dq.queue.nodes import Nodes, node_name
 from dq.queue.store import Store
 from dq.queue.writer import ANSWER_WITHIN_MS, Writer
 from dq.workers.base import Context
 
 
 async def open_nodes(settings: Settings) -> Nodes:
-    """The configured nodes, their buckets known."""
-    nodes = Nodes(settings.redis_urls, settings.buckets, settings.embedded_url)
+    """The nodes of the settings and those added in the admin, their buckets known."""
+    file = read_node_file(settings.data_dir / FILE)
+    names = {node_name(url, settings.embedded_url) for url in settings.redis_urls}
+    more = [node.url for node in file.added if node_name(node.url) not in names]
+    urls = (*settings.redis_urls, *more)
+    nodes = Nodes(urls, settings.buckets, settings.embedded_url)
+    for node in nodes.all:
+        node.is_draining = node.name in file.draining
     await nodes.open(settings.data_dir / "nodes.json")
     return nodes
 

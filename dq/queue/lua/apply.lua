@@ -38,12 +38,18 @@ for i = #codes + 1, count do
 end
 if not has_push then go_on_when_full() end
 
-local outcomes = {}
-for i, r in ipairs(fresh) do
-  local handle, seq = HANDLERS[r[1]], first + #codes + i - 1
-  local code = handle and handle(r, seq) or SKIPPED
-  if code == WAIT then break end
-  outcomes[i] = string.char(code)
+if not recovering then look(fresh) end
+local outcomes, waits = {}, false
+while #outcomes < #fresh and not waits do
+  local at = #outcomes + 1
+  local r, seq, length, code = fresh[at], first + #codes + at - 1, 0
+  if not recovering then length, code = apply_run(fresh, at, seq) end
+  if length == 0 then
+    local handle = HANDLERS[r[1]]
+    length, code = 1, handle and handle(r, seq) or SKIPPED
+  end
+  waits = code == WAIT
+  for i = at, at + (waits and 0 or length) - 1 do outcomes[i] = string.char(code) end
 end
 applied = first + #codes + #outcomes - 1
 local answer = table.concat(outcomes)

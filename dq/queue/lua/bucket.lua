@@ -70,11 +70,14 @@ local function ready_of(priority, topic, limit)
 end
 
 local turn
+local queued = {[0] = {}, [1] = {}, [2] = {}}    -- no script takes a topic out that it has queued
 -- The topic takes its place behind those that wait already.
 local function queue_topic(priority, topic)
+  has_ready = true
+  if queued[priority][topic] then return end
+  queued[priority][topic] = true
   turn = turn or redis.call('HGET', META, 'turn') or '0'
   redis.call('ZADD', TURNS[priority], 'NX', turn, topic)
-  has_ready = true
 end
 
 -- Delayed until its time, else ready; neither while an attempt of an older version is under way.
@@ -108,11 +111,18 @@ local function requeue_topic(topic)
   end
 end
 
+-- `counts`: how many of them each topic has
+local function end_leases(digests, counts)
+  redis.call('ZREM', LEASES, unpack(digests))
+  redis.call('HDEL', HOLDERS, unpack(digests))
+  for topic, count in pairs(counts) do
+    count_in_flight(topic, -count)
+    if redis.call('HEXISTS', LIMITS, topic) == 1 then requeue_topic(topic) end
+  end
+end
+
 local function end_lease(digest, holder)
-  redis.call('ZREM', LEASES, digest)
-  redis.call('HDEL', HOLDERS, digest)
-  count_in_flight(holder[5], -1)
-  if redis.call('HEXISTS', LIMITS, holder[5]) == 1 then requeue_topic(holder[5]) end
+  end_leases({digest}, {[holder[5]] = 1})
 end
 
 -- Wakes whoever sleeps too long now: one token is enough, a sleeper that finds more than it can

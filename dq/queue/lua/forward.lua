@@ -8,10 +8,18 @@ if has_jumped(now, ARGV[3]) then return {-1, -1, now} end
 local digests = redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, tonumber(ARGV[2]))
 if #digests > 0 then
   local jobs = redis.call('HMGET', JOBS, unpack(digests))
+  local holders = redis.call('HMGET', HOLDERS, unpack(digests))
   redis.call('ZREM', DUE, unpack(digests))
+  local ready = {}
   for i, digest in ipairs(digests) do
-    if jobs[i] then schedule(digest, cmsgpack.unpack(jobs[i]), now) end
+    if jobs[i] and not holders[i] then
+      local job = cmsgpack.unpack(jobs[i])
+      ready[#ready + 1] = 0
+      ready[#ready + 1] = ready_member(digest, job)
+      queue_topic(job[PRIORITY], job[TOPIC])
+    end
   end
+  if #ready > 0 then redis.call('ZADD', READY, unpack(ready)) end
   announce()
 end
 local aged = redis.call('ZRANGEBYSCORE', FLOORED, '-inf', now, 'LIMIT', 0, 100)

@@ -74,13 +74,24 @@ local function spend_rate(topic, count)
   redis.call('HSET', GAUGES, 't' .. topic, string.format('%.3f', next_start + count * 1000 / rate))
 end
 
-local function hold(digest, raw, topic)
-  local job = cmsgpack.unpack(raw)
-  redis.call('HSET', HOLDERS, digest, cmsgpack.pack(
-    {consumer .. struct.pack('>I8', token), consumer, job[STAMP], job[WRITER], topic}))
-  redis.call('ZADD', LEASES, now + lease_ms, digest)
-  jobs[#jobs + 1] = raw
-  token = token + 1
+local function hold(digests, raws, topic)
+  local holders, leases = {}, {}
+  for i, raw in ipairs(raws) do
+    if raw then
+      local at, stamp = cmsgpack.unpack_one(raw, 1)    -- the head of the array is one byte
+      local _, writer = cmsgpack.unpack_one(raw, at)
+      holders[#holders + 1] = digests[i]
+      holders[#holders + 1] = cmsgpack.pack(
+        {consumer .. struct.pack('>I8', token), consumer, stamp, writer, topic})
+      leases[#leases + 1] = now + lease_ms
+      leases[#leases + 1] = digests[i]
+      jobs[#jobs + 1] = raw
+      token = token + 1
+    end
+  end
+  if #holders == 0 then return end
+  redis.call('HSET', HOLDERS, unpack(holders))
+  redis.call('ZADD', LEASES, unpack(leases))
 end
 
 -- Takes up to `count` jobs of a topic; answers whether it has none left.
@@ -91,9 +102,7 @@ local function take(priority, topic, count)
   local digests = {}
   for i, member in ipairs(members) do digests[i] = string.sub(member, -8) end
   local before = #jobs
-  for i, raw in ipairs(redis.call('HMGET', JOBS, unpack(digests))) do
-    if raw then hold(digests[i], raw, topic) end
-  end
+  hold(digests, redis.call('HMGET', JOBS, unpack(digests)), topic)
   if #jobs > before then
     count_in_flight(topic, #jobs - before)
     spend_rate(topic, #jobs - before)
