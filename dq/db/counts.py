@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dq.db.database import Database
 from dq.db.rows import Batch, ChangeRow, State
@@ -123,14 +122,14 @@ class Counts:
                 await conn.execute(sa.delete(counts).where(is_old))
 
 
-async def add_counts(conn: AsyncConnection, batch: Batch) -> None:
-    """Count a batch that is being shipped, in its transaction."""
+def add_counts(conn: sa.Connection, batch: Batch) -> None:
+    """Count what is being shipped, in its transaction."""
     rows = _rows(_by_minute(batch))
     mark = "?" if conn.dialect.name == "sqlite" else "%s"
     # All add in one order, so that two who ship at once wait rather than collide.
     for some in _pieces(sorted(rows.items(), key=_by_key), _CHUNK_ROWS):
         values = tuple(value for key, tally in some for value in (*key, *_numbers(tally)))
-        await conn.exec_driver_sql(_upsert(mark, len(some)), values)
+        conn.exec_driver_sql(_upsert(mark, len(some)), values)
 
 
 def _by_minute(batch: Batch) -> dict[tuple[str, int], MinuteCounts]:

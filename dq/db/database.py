@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
@@ -26,10 +26,14 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from dq.core.errors import DatabaseAway
+from dq.db.blocking import BlockingSqlite
 
 TIMEOUT_S = 10.0
 _POOL = 4
 _LET_GO_S = 1.0
+
+T = TypeVar("T")
+
 _BEGIN = "dq_begin"
 _READ = ("BEGIN",)
 _WRITE = ("PRAGMA synchronous=NORMAL", "BEGIN IMMEDIATE")
@@ -57,6 +61,7 @@ class Database:
         self.timeout_s = timeout_s
         self.is_sqlite = self._url.get_backend_name() == "sqlite"
         self._engine: AsyncEngine | None = None
+        self._blocking: BlockingSqlite | None = None
         self._file: tuple[int, int] | None = None
 
     async def open(self) -> None:
@@ -68,6 +73,9 @@ class Database:
         if self._engine is not None:
             engine, self._engine = self._engine, None
             await engine.dispose()
+        if self._blocking is not None:
+            blocking, self._blocking = self._blocking, None
+            blocking.close()
 
     async def check(self) -> None:
         """Raises DatabaseAway unless the database answers."""
@@ -83,6 +91,28 @@ class Database:
         """
         async with self._bounded(_WRITE_TO_DISK if to_disk else _WRITE) as conn:
             yield conn
+
+    async def write(self, work: Callable[[sa.Connection], T]) -> T:
+        """What `work` gives, in a transaction that writes; for many statements in a row. `work`
+        blocks and may be called in another thread. Raises DatabaseAway."""
+        if not self.is_sqlite:
+            async with self.begin() as conn:
+                return await conn.run_sync(work)
+        if self._engine is None:
+            raise DatabaseAway("it was not opened")
+        await self._follow_file(self._engine)
+        if self._blocking is None:
+            self._blocking = BlockingSqlite(
+                self._url, self.timeout_s, _prepare_sqlite, _begin_sqlite_to_write
+            )
+        try:
+            return await self._blocking.run(work)
+        except TimeoutError as error:
+            raise DatabaseAway(f"no answer within {self.timeout_s:g} s") from error
+        except (DBAPIError, PoolTimeout, OSError) as error:
+            if (away := as_away(error)) is None:
+                raise
+            raise away from error
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
@@ -132,6 +162,8 @@ class Database:
         if identity != self._file:
             self._file = identity
             await engine.dispose()
+            if self._blocking is not None:
+                self._blocking.forget_file()
 
     @asynccontextmanager
     async def _interrupted_in_time(self, conn: AsyncConnection) -> AsyncIterator[None]:
@@ -168,9 +200,9 @@ class Database:
             pool_pre_ping=True,
             pool_recycle=600,
             isolation_level="READ COMMITTED",
+            # No connect_timeout: aiomysql would use `asyncio.wait_for`, see `_let_go`.
             connect_args={
                 "charset": "utf8mb4",
-                "connect_timeout": self.timeout_s,
                 "init_command": "SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',"
                 f" innodb_lock_wait_timeout={lock_wait_s}",
             },
@@ -228,9 +260,14 @@ async def _interrupt(driver: Any, after_s: float) -> None:
 
 
 async def _let_go(conn: AsyncConnection) -> None:
-    """Give the connection back; one that can't even roll back is thrown away."""
+    """Give the connection back; one that can't even roll back is thrown away.
+
+    Not by `asyncio.wait_for`, which before Python 3.12 swallows a cancellation that comes just as
+    the connection is back: the caller would go on for ever.
+    """
     try:
-        await asyncio.wait_for(conn.close(), _LET_GO_S)
+        async with asyncio.timeout(_LET_GO_S):
+            await conn.close()
     except (TimeoutError, OSError, SQLAlchemyError):
         if not conn.closed:
             await conn.invalidate()
@@ -247,4 +284,9 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
 
 def _begin_sqlite(connection: sa.Connection) -> None:
     for statement in connection.get_execution_options().get(_BEGIN, _READ):
+        connection.exec_driver_sql(statement)
+
+
+def _begin_sqlite_to_write(connection: sa.Connection) -> None:
+    for statement in _WRITE:
         connection.exec_driver_sql(statement)

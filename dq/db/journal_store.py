@@ -1,8 +1,7 @@
 """The journal: every push and every change of state, shipped from the writers' logs into SQL.
 
-A batch is a stretch of one log. Its rows and the log's cursor are one transaction, so each record
-is in here once or not yet, whatever is cut, repeated or shipped by two at a time. A row that SQL
-won't take is handed back to be told about, and never stops the ones behind it.
+How it gets in is in shipping.py: each record is in here once or not yet. A row that SQL won't take
+is handed back to be told about, and never stops the ones behind it.
 """
 
 from __future__ import annotations
@@ -14,14 +13,11 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from dq.core.faults import reach
-from dq.db import counts, purging, search
+from dq.db import purging, search
 from dq.db.database import Contended, Database
-from dq.db.replaced import find_reused, mark_replaced, same_job
+from dq.db.replaced import same_job
 from dq.db.rows import (
     Batch,
-    ChangeRow,
-    CursorMoved,
     Death,
     JobRecord,
     MessageRow,
@@ -32,8 +28,8 @@ from dq.db.rows import (
     State,
     Transition,
 )
-from dq.db.tables import counters, cursors, deaths, messages, transitions
-from dq.db.upserts import change_upsert, push_upsert, transition_insert
+from dq.db.shipping import store_batches
+from dq.db.tables import cursors, deaths, messages, transitions
 
 PAGE_BYTES = 16 * 1024 * 1024
 """About as much of bodies as one page of `unfinished` holds."""
@@ -51,42 +47,33 @@ class JournalStore:
         self._packet_bytes = 0
 
     async def ship(self, batch: Batch) -> list[Rejected]:
-        """Store a batch and move its log's cursor; gives the rows that SQL won't take.
+        """`ship_all` of one batch."""
+        return await self.ship_all([batch])
 
-        A batch of some 2,000 rows and 8 MiB is well inside the time bound. Raises CursorMoved
-        when the log's cursor is not at `pos_before`, DatabaseAway; then nothing was stored.
+    async def ship_all(self, batches: Sequence[Batch]) -> list[Rejected]:
+        """Store batches of different logs and move their cursors, in one transaction; gives the
+        rows that SQL won't take.
+
+        Some 4,000 rows and 16 MiB are well inside the time bound. Raises CursorMoved when a log's
+        cursor is not at `pos_before`, DatabaseAway; then nothing was stored.
         """
         for _ in range(_TRIES - 1):
             try:
-                return await self._ship_once(batch)
+                return await self._ship_once(batches)
             except Contended:
                 continue
-        return await self._ship_once(batch)
+        return await self._ship_once(batches)
 
-    async def _ship_once(self, batch: Batch) -> list[Rejected]:
-        async with self._database.begin() as conn:
-            await _move_cursor(conn, batch)
-            room = await self._packet_room(conn)
-            reused = await find_reused(conn, batch.messages)
-            rejected = await push_upsert().run(conn, batch.messages, room)
-            changes = sorted(batch.changes, key=_by_version)
-            unfit = await change_upsert().run(conn, changes, room)
-            bad = {reject.row.pos for reject in unfit if isinstance(reject.row, ChangeRow)}
-            lines = [change for change in batch.changes if change.pos not in bad]
-            unfit += await transition_insert(batch.writer).run(conn, lines, room)
-            rejected += unfit
-            if reused:
-                await mark_replaced(conn, reused, max(push.stamp for push in batch.messages))
-            await counts.add_counts(conn, batch)
-            await _number_deaths(conn, batch)
-            reach("journal.stored")
-            return rejected
+    async def _ship_once(self, batches: Sequence[Batch]) -> list[Rejected]:
+        room = await self._packet_room()
+        return await self._database.write(lambda conn: store_batches(conn, batches, room))
 
-    async def _packet_room(self, conn: AsyncConnection) -> int:
+    async def _packet_room(self) -> int:
         if self._database.is_sqlite:
             return _SQLITE_PACKET
         if not self._packet_bytes:
-            self._packet_bytes = await conn.scalar(sa.text("SELECT @@max_allowed_packet")) or 0
+            async with self._database.read() as conn:
+                self._packet_bytes = await conn.scalar(sa.text("SELECT @@max_allowed_packet")) or 0
         return self._packet_bytes
 
     async def cursor(self, writer: bytes) -> int:
@@ -125,13 +112,28 @@ class JournalStore:
             story = [Transition(**line._mapping) for line in lines]
             return JobRecord(MessageRow(**row._mapping), story)
 
-    async def unfinished(self, after_version: bytes, limit: int) -> list[MessageRow]:
+    async def unfinished(
+        self,
+        after_version: bytes,
+        limit: int,
+        *,
+        bucket: str | None = None,
+        not_of: Sequence[str] = (),
+        due_before_ms: int | None = None,
+    ) -> list[MessageRow]:
         """A page of unfinished jobs, each in its newest version, in the order of versions.
 
         Begin with b"", go on after the last one's version, end at an empty page. A page may be
         shorter than `limit` when bodies are large. Stubs are left out: their push will come.
+        `bucket`: only of that one, and, when `not_of` is given, of those that it does not name.
         """
         sizes = _unfinished_sizes().where(messages.c.version > after_version).limit(limit)
+        if bucket is not None:
+            is_here = messages.c.bucket == bucket
+            is_homeless = messages.c.bucket.not_in(not_of)
+            sizes = sizes.where(sa.or_(is_here, is_homeless) if not_of else is_here)
+        if due_before_ms is not None:
+            sizes = sizes.where(messages.c.due < due_before_ms)
         async with self._database.read() as conn:
             return await _read_page(conn, sizes)
 
@@ -210,63 +212,9 @@ class JournalStore:
             return await purging.purge_bite(conn, topic, state, before_ms, after, limit)
 
 
-def _by_version(change: ChangeRow) -> bytes:
-    """All take rows in one order, so that two who ship at once wait rather than collide."""
-    return change.version
-
-
 async def _cursor(conn: AsyncConnection, writer: bytes) -> int:
     found = await conn.scalar(sa.select(cursors.c.pos).where(cursors.c.writer == writer))
     return found or 0
-
-
-async def _move_cursor(conn: AsyncConnection, batch: Batch) -> None:
-    """First of all: it takes the lock that keeps another shipper of this log out."""
-    moved = await conn.execute(
-        sa.update(cursors)
-        .where(cursors.c.writer == batch.writer, cursors.c.pos == batch.pos_before)
-        .values(pos=batch.pos_after)
-    )
-    if moved.rowcount == 1:
-        return
-    actual = await _cursor(conn, batch.writer)
-    if actual != batch.pos_before:
-        raise CursorMoved(batch.writer, actual)
-    try:
-        await conn.execute(
-            sa.insert(cursors).values(writer=batch.writer, pos=batch.pos_after, closed=False)
-        )
-    except sa.exc.IntegrityError as error:
-        raise CursorMoved(batch.writer, await _cursor(conn, batch.writer)) from error
-
-
-async def _number_deaths(conn: AsyncConnection, batch: Batch) -> None:
-    """Numbered last, under the counter's lock up to the commit: a reader never misses one that
-    is committed after a higher number."""
-    dead = [change for change in batch.changes if change.state == State.DEAD]
-    if not dead:
-        return
-    await conn.execute(
-        sa.update(counters)
-        .where(counters.c.name == "deaths")
-        .values(value=counters.c.value + len(dead))
-    )
-    query = sa.select(counters.c.value).where(counters.c.name == "deaths")
-    last = (await conn.execute(query)).scalar_one()
-    known = await _numbered(conn, batch.writer, dead)
-    rows = [
-        {"no": no, "writer": batch.writer, "pos": change.pos, "version": change.version}
-        for no, change in enumerate(dead, start=last - len(dead) + 1)
-        if change.pos not in known
-    ]
-    if rows:
-        await conn.execute(sa.insert(deaths), rows)
-
-
-async def _numbered(conn: AsyncConnection, writer: bytes, dead: Sequence[ChangeRow]) -> set[int]:
-    positions = [change.pos for change in dead]
-    query = sa.select(deaths.c.pos).where(deaths.c.writer == writer, deaths.c.pos.in_(positions))
-    return set((await conn.execute(query)).scalars())
 
 
 def _lines(version: bytes) -> sa.Select[Any]:

@@ -14,38 +14,37 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dq.db.rows import MessageRow, State
 from dq.db.tables import messages
 from dq.db.upserts import CHUNK_ROWS
 
 
-async def find_reused(conn: AsyncConnection, pushes: Sequence[MessageRow]) -> list[bytes]:
+def find_reused(conn: sa.Connection, pushes: Sequence[MessageRow]) -> list[bytes]:
     """Of these pushes, asked before they are written, the versions of jobs that have others."""
     counts = Counter(push.digest for push in pushes)
     digests = list(counts)
     known: set[bytes] = {digest for digest, count in counts.items() if count > 1}
+    mark = "?" if conn.dialect.name == "sqlite" else "%s"
     for start in range(0, len(digests), CHUNK_ROWS):
         some = digests[start : start + CHUNK_ROWS]
-        found = await conn.execute(
-            sa.select(messages.c.digest).where(messages.c.digest.in_(some)).distinct()
-        )
-        known.update(found.scalars())
-    return [push.version for push in pushes if push.digest in known]
+        marks = ",".join([mark] * len(some))
+        query = f"SELECT digest FROM messages WHERE digest IN ({marks})"
+        known.update(conn.exec_driver_sql(query, tuple(some)).scalars())
+    return [push.version for push in pushes if push.digest in known] if known else []
 
 
-async def mark_replaced(conn: AsyncConnection, versions: Sequence[bytes], stamp: int) -> None:
+def mark_replaced(conn: sa.Connection, versions: Sequence[bytes], stamp: int) -> None:
     """Set aside what these pushes replace, and those of them that were replaced already."""
     replaced: set[bytes] = set()
     for start in range(0, len(versions), CHUNK_ROWS):
         some = versions[start : start + CHUNK_ROWS]
-        for version, earlier, is_older in await conn.execute(_neighbours(some)):
+        for version, earlier, is_older in conn.execute(_neighbours(some)):
             replaced.update([earlier] if earlier is not None else [])
             replaced.update([version] if is_older else [])
     marked = sorted(replaced)
     for start in range(0, len(marked), CHUNK_ROWS):
-        await conn.execute(
+        conn.execute(
             sa.update(messages)
             .where(messages.c.version.in_(marked[start : start + CHUNK_ROWS]))
             .where(messages.c.state == State.DELAYED)

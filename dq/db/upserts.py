@@ -1,9 +1,10 @@
 """Many rows in one INSERT, written out by hand for both databases.
 
-One statement of some hundred rows is what makes shipping fast: aiomysql's executemany goes row by
-row when its pattern does not match, and SQLAlchemy renders a VALUES of thousands of parameters anew
-for each length. A statement here never raises for a bad row: it is halved until the row that the
-database won't take stands alone, and that one is handed back.
+On MySQL one statement of some hundred rows is what makes shipping fast: aiomysql's executemany goes
+row by row when its pattern does not match, and SQLAlchemy renders a VALUES of thousands of
+parameters anew for each length. SQLite takes row after row in one prepared statement. Nothing here
+raises for a bad row: rows are halved until the one that the database won't take stands alone, and
+that one is handed back.
 
 How two reports of one version are merged, whichever comes first: the higher rank of state wins,
 within one state the later stamp. A finished version never comes alive again.
@@ -11,11 +12,11 @@ within one state the later stamp. A finished version never comes alive again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dq.db.database import is_data_error
 from dq.db.rows import ChangeRow, MessageRow, Rejected, State
@@ -53,9 +54,16 @@ _MERGE_CHANGE = (
     *_MERGE,
 )
 
+_STUB = {"seq": "0", "bucket": "''", "priority": "1", "timeout_ms": "0", "bkey": "''"}
+_STUB |= {"body": "x''", "stub": "1"}
+
 
 class Upsert(Generic[Row]):
-    """One multi-row INSERT: where, what to do about a row that is there, a row's values."""
+    """One multi-row INSERT: where, what to do about a row that is there, a row's values.
+
+    `fixed`: columns that have one value in all rows, written out; a driver that puts the values
+    into the text by itself takes its time for each.
+    """
 
     def __init__(
         self,
@@ -63,16 +71,16 @@ class Upsert(Generic[Row]):
         merge: Sequence[str],
         values: Callable[[Row], tuple[Any, ...]],
         size: Callable[[Row], int],
+        fixed: Mapping[str, str] | None = None,
     ) -> None:
         self._columns = [column.name for column in table.columns]
         self._table = table
         self._merge = merge
         self._values: Callable[[Row], tuple[Any, ...]] = values
         self._size: Callable[[Row], int] = size
+        self._fixed = fixed or {}
 
-    async def run(
-        self, conn: AsyncConnection, rows: Sequence[Row], packet_bytes: int
-    ) -> list[Rejected]:
+    def run(self, conn: sa.Connection, rows: Sequence[Row], packet_bytes: int) -> list[Rejected]:
         """Write all rows that the database takes, in chunks; the others come back.
 
         `packet_bytes` is the most that one statement may hold.
@@ -84,26 +92,28 @@ class Upsert(Generic[Row]):
                 reason = f"larger than what the server takes at once, {packet_bytes} bytes"
                 rejected += [Rejected(row, reason) for row in chunk]
             else:
-                rejected += await self._insert(conn, chunk)
+                rejected += self._insert(conn, chunk)
         return rejected
 
-    async def _insert(self, conn: AsyncConnection, rows: Sequence[Row]) -> list[Rejected]:
-        mark = "?" if conn.dialect.name == "sqlite" else "%s"
-        parameters = [value for row in rows for value in self._values(row)]
+    def _insert(self, conn: sa.Connection, rows: Sequence[Row]) -> list[Rejected]:
+        values = [self._values(row) for row in rows]
         try:
-            await conn.exec_driver_sql(self._sql(mark, len(rows)), tuple(parameters))
+            if conn.dialect.name == "sqlite":
+                conn.exec_driver_sql(self._sql("?", 1), values)
+            else:
+                flat = tuple(chain.from_iterable(values))
+                conn.exec_driver_sql(self._sql("%s", len(rows)), flat)
         except Exception as error:
             if not is_data_error(error):
                 raise
             if len(rows) == 1:
                 return [Rejected(rows[0], str(getattr(error, "orig", None) or error))]
             middle = len(rows) // 2
-            first = await self._insert(conn, rows[:middle])
-            return first + await self._insert(conn, rows[middle:])
+            return self._insert(conn, rows[:middle]) + self._insert(conn, rows[middle:])
         return []
 
     def _sql(self, mark: str, count: int) -> str:
-        row = f"({', '.join([mark] * len(self._columns))})"
+        row = f"({', '.join(self._fixed.get(name, mark) for name in self._columns)})"
         into = f"INSERT INTO {self._table.name} ({', '.join(self._columns)}) VALUES "
         return into + ", ".join([row] * count) + self._on_conflict(mark)
 
@@ -146,7 +156,7 @@ def push_upsert() -> Upsert[MessageRow]:
 
 def change_upsert() -> Upsert[ChangeRow]:
     """A change, applied to its version; a stub when its push has not been shipped yet."""
-    return Upsert(messages, _MERGE_CHANGE, _stub_values, _change_size)
+    return Upsert(messages, _MERGE_CHANGE, _stub_values, _change_size, _STUB)
 
 
 def transition_insert(writer: bytes) -> Upsert[ChangeRow]:
@@ -173,8 +183,8 @@ def _push_values(row: MessageRow) -> tuple[Any, ...]:
 def _stub_values(row: ChangeRow) -> tuple[Any, ...]:
     stamp = int.from_bytes(row.version[:8], "big")
     return (
-        *(row.version, row.topic, row.id, row.digest, 0, "", stamp, row.due or 0),
-        *(stamp // 1000, 1, 0, "", b"", row.state, row.attempt, row.stamp, True),
+        *(row.version, row.topic, row.id, row.digest, stamp, row.due or 0),
+        *(stamp // 1000, row.state, row.attempt, row.stamp),
     )
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 import os
 from collections import defaultdict
+from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,13 @@ from dq.core import clock
 from dq.core.faults import reach
 from dq.core.files import write_atomically
 from dq.db.rows import ChangeRow, MessageRow, State
-from dq.journal.events import event_of
 from dq.journal.tail import Stretch
-from dq.log.frames import Head
 from dq.queue.records import PRIORITIES
 
 _log = logging.getLogger(__name__)
 
-_RESULTS = {State.DONE: "ok", State.DELAYED: "retry", State.DEAD: "dead"}
+_QUARTER_MS = 900_000
+_RESULTS: dict[int, str] = {State.DONE: "ok", State.DELAYED: "retry", State.DEAD: "dead"}
 
 
 class _Checkpoint(msgspec.Struct):
@@ -49,18 +50,24 @@ class DayFiles:
         """How far the log of that writer has been told."""
         return self._checkpoint.cursors.get(writer, 0)
 
-    def tell(self, stretch: Stretch, head: Head) -> None:
-        """Write the lines of a stretch. Raises OSError, with nothing remembered."""
+    def tell(self, told: Iterable[tuple[str, Stretch]]) -> None:
+        """Write the lines of stretches, each of the writer beside it. Raises OSError, with nothing
+        remembered: what was written then is cut off before it is told again."""
         lines: dict[str, list[bytes]] = defaultdict(list)
-        for frame in stretch.frames:
-            event = event_of(frame, head)
-            if event is not None:
+        ends: dict[str, int] = {}
+        for writer, stretch in told:
+            ends[writer] = stretch.end
+            for event in stretch.events:
                 name, line = line_of(event)
                 lines[name].append(line)
-        for name, group in lines.items():
-            self._append(name, b"\n".join(group) + b"\n")
+        try:
+            sizes = {name: self._append(name, group) for name, group in lines.items()}
+        except OSError:
+            self._cut_back()
+            raise
         reach("journal.written")
-        self._checkpoint.cursors[head.writer] = stretch.end
+        self._checkpoint.sizes |= sizes
+        self._checkpoint.cursors |= ends
         self._save()
 
     def forget(self, writer: str) -> None:
@@ -68,18 +75,19 @@ class DayFiles:
         if self._checkpoint.cursors.pop(writer, None) is not None:
             self._save()
 
-    def _append(self, name: str, data: bytes) -> None:
+    def _append(self, name: str, lines: list[bytes]) -> int:
+        """The size that the file has then."""
+        view = memoryview(b"\n".join(lines) + b"\n")
         fd = os.open(self._folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
         try:
-            size = os.fstat(fd).st_size
+            size = os.fstat(fd).st_size + len(view)
             if name not in self._checkpoint.sizes:
-                self._begin_file(name, size)
-            view = memoryview(data)
+                self._begin_file(name, size - len(view))
             while view:
                 view = view[os.write(fd, view) :]
-            self._checkpoint.sizes[name] = size + len(data)
         finally:
             os.close(fd)
+        return size
 
     def _begin_file(self, name: str, size: int) -> None:
         """A new day: older files of this kind are finished."""
@@ -120,12 +128,28 @@ def line_of(event: MessageRow | ChangeRow) -> tuple[str, bytes]:
 
 
 def _name(kind: str, at_ms: int) -> str:
-    return f"{kind}_{clock.day_stamp(at_ms)}.txt"
+    return _name_of_quarter(kind, at_ms // _QUARTER_MS)
+
+
+@lru_cache(maxsize=64)
+def _name_of_quarter(kind: str, quarter: int) -> str:
+    """Days begin on a quarter of an hour in every time zone."""
+    return f"{kind}_{clock.day_stamp(quarter * _QUARTER_MS)}.txt"
+
+
+@lru_cache(maxsize=64)
+def _second(at_s: int) -> str:
+    return clock.rfc3339(at_s * 1000)[:-4]
+
+
+def _instant(at_ms: int) -> str:
+    """As clock.rfc3339, for lines of which thousands fall into one second."""
+    return f"{_second(at_ms // 1000)}{at_ms % 1000:03d}Z"
 
 
 def _push_line(event: MessageRow) -> dict[str, Any]:
     return {
-        "t": clock.rfc3339(event.created),
+        "t": _instant(event.created),
         "op": "push",
         "topic": event.topic,
         "id": event.id,
@@ -145,7 +169,7 @@ def _one_line(body: bytes) -> bytes:
 
 def _order_line(event: ChangeRow) -> dict[str, Any]:
     return {
-        "t": clock.rfc3339(event.at_ms),
+        "t": _instant(event.at_ms),
         "op": "cancel" if event.state == State.CANCELLED else "reschedule",
         "topic": event.topic,
         "id": event.id,
@@ -156,14 +180,14 @@ def _order_line(event: ChangeRow) -> dict[str, Any]:
 
 def _attempt_line(event: ChangeRow) -> dict[str, Any]:
     return {
-        "t": clock.rfc3339(event.at_ms),
+        "t": _instant(event.at_ms),
         "topic": event.topic,
         "id": event.id,
         "attempt": event.attempt,
         "url": event.url,
         "status": event.status,
         "ms": event.ms,
-        "result": _RESULTS[State(event.state)],
+        "result": _RESULTS[event.state],
         "detail": event.detail,
         "next_due": event.due,
         "reply": event.reply,

@@ -6,7 +6,8 @@ A bucket that is not there (a fresh node, one that was wiped) is begun anew in t
   2. the journal ships all that was applied before, so that SQL knows it
   3. declare: for each log of this host, up to where SQL has it: what lies beyond is for its writer
      (or its heir) to send again
-  4. stream: the unfinished jobs from SQL, in pages; what is due goes out meanwhile
+  4. stream: the unfinished jobs from SQL, in pages, those that are due soon first; what is due goes
+     out meanwhile
   5. state `ready`; until then a job that is not found may still come (503, never 404)
 Each step can be cut and begun again. One process per bucket does it, under a lock in the node.
 While SQL is away the logs alone give back what they hold, and the rest follows when it is there.
@@ -39,6 +40,8 @@ _log = logging.getLogger(__name__)
 HOLD_MS = 1_500
 LOCK_MS = 10_000
 PAGE = 1_000
+SOON_MS = 600_000
+"""What is due by then comes back first."""
 SHIPPED_WITHIN_S = 30.0
 LOOK_S = 0.05
 
@@ -162,9 +165,22 @@ class Restorer:
                 log.high[log.index_of[bucket.name]] = 0
 
     async def _stream(self, bucket: Bucket) -> int:
-        """Unfinished jobs from SQL that belong here; how many were missing."""
+        """Unfinished jobs from SQL that belong here, first those that are due soon; how many were
+        missing."""
+        count = await self._stream_part(bucket, clock.now_ms() + SOON_MS)
+        return count + await self._stream_part(bucket, None)
+
+    async def _stream_part(self, bucket: Bucket, due_before_ms: int | None) -> int:
+        names = [one.name for one in self._nodes.buckets]
+        adopts = bucket in self._nodes.all[0].buckets
         after, count = b"", 0
-        while page := await self._journal.unfinished(after, PAGE):
+        while page := await self._journal.unfinished(
+            after,
+            PAGE,
+            bucket=bucket.name,
+            not_of=names if adopts else (),
+            due_before_ms=due_before_ms,
+        ):
             after = page[-1].version
             jobs = [stored_job(row) for row in page if self._is_here(bucket, row)]
             if jobs:
@@ -174,9 +190,7 @@ class Restorer:
         return count
 
     def _is_here(self, bucket: Bucket, row: MessageRow) -> bool:
-        names = {one.name: one for one in self._nodes.buckets}
-        home = names.get(row.bucket) or adopting_bucket(self._nodes, row.topic)
-        return home is bucket
+        return row.bucket == bucket.name or adopting_bucket(self._nodes, row.topic) is bucket
 
 
 def adopting_bucket(nodes: Nodes, topic: str) -> Bucket:

@@ -2,7 +2,7 @@
 the topic is no more.
 
 One small bite a second, so that shipping never waits long; when all has been looked through, a
-rest. What is unfinished is never forgotten.
+rest. What is unfinished is never forgotten. Counts of minutes long past go with it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 from dq.core import clock
 from dq.core.errors import DatabaseAway
 from dq.core.topic import Topic
+from dq.db.counts import Counts
 from dq.db.journal_store import JournalStore
 from dq.db.rows import State
 from dq.db.topic_book import TopicBook
@@ -28,8 +29,9 @@ DAY_MS = 86_400_000
 class Retention:
     """Purges the journal. `topics` only follows the file."""
 
-    def __init__(self, store: JournalStore, topics: TopicBook) -> None:
+    def __init__(self, store: JournalStore, topics: TopicBook, counts: Counts) -> None:
         self._store = store
+        self._counts = counts
         self._topics = topics
 
     async def run(self) -> None:
@@ -49,6 +51,7 @@ class Retention:
     async def sweep(self, now_ms: int) -> int:
         """Look through everything once; how many versions went. Raises DatabaseAway."""
         self._topics.refresh()
+        await self._counts.purge(now_ms)
         removed, name = 0, ""
         while (name := await self._store.next_topic(name)) != "":
             topic = self._topics.get(name) or Topic(topic=name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,10 +19,9 @@ from dq.core.errors import DatabaseAway
 from dq.core.faults import reach
 from dq.db.journal_store import JournalStore
 from dq.db.rows import Batch, ChangeRow, CursorMoved, MessageRow, State
-from dq.journal.events import event_of
 from dq.journal.files import DayFiles
 from dq.journal.heir import BURIED
-from dq.journal.tail import Stretch, Tail
+from dq.journal.tail import STRETCH_BYTES, STRETCH_MOST, Stretch, Tail
 from dq.log.frames import Head, LogDamaged
 from dq.log.log import MAX_BUCKETS, end_of_records, segments
 from dq.log.neighbours import Neighbour, Neighbours
@@ -31,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 LOOK_S = 0.2
 AWAY_PAUSE_S = 1.0
+TIDY_MS = 1_000
 UNSEEN_MS = 2_000
 """By then all processes have noticed that a log is no longer there."""
 
@@ -59,95 +59,115 @@ class Shipper:
         self._to_files: dict[bytes, Tail] = {}
         self._to_sql: dict[bytes, Tail] = {}
         self._sql_away_since_ms: float | None = None
+        self._next_tidy_ms = 0.0
+        self._has_news = asyncio.Event()
         self.has_deaths = asyncio.Event()
 
     async def run_files(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. Everything else here goes by its pace."""
         while True:
-            if not self.tell():
-                await asyncio.sleep(LOOK_S)
-            else:
-                await asyncio.sleep(0)
+            told = self._tell_all()
+            if told or clock.mono_ms() >= self._next_tidy_ms:
+                self._has_news.set()
+            # What comes while it sleeps costs less together than each for itself.
+            await asyncio.sleep(0 if told and any(one.is_full for one in told) else LOOK_S)
 
     async def run_sql(self, prepare: Callable[[], Awaitable[None]]) -> None:
         """Until cancelled. `prepare` makes the schema, at first and whenever SQL was away."""
         is_prepared = False
         while True:
+            self._has_news.clear()
             try:
                 if not is_prepared:
                     await prepare()
                     is_prepared = True
-                is_busy = await self.ship()
+                shipped = await self._ship_all()
             except DatabaseAway as error:
                 self._tell_away(error)
                 is_prepared = False
                 await asyncio.sleep(AWAY_PAUSE_S)
                 continue
             self._tell_back()
-            if not is_busy:
-                await asyncio.sleep(LOOK_S)
+            if not any(one.is_full for one in shipped):
+                await self._has_news.wait()
 
     def tell(self) -> bool:
         """Bring the files up to date, a stretch of each log; whether there was anything."""
-        is_busy = False
-        for log in self._neighbours.look():
-            if log.writer not in self._to_files:
-                cursor = self._files.cursor(log.head.writer)
-                self._to_files[log.writer] = Tail(log, cursor, self._buckets)
-            tail = self._to_files[log.writer]
-            stretch = _read(tail)
-            if stretch is None:
-                continue
-            try:
-                self._files.tell(stretch, log.head)
-                reach("journal.told")
-            except OSError as error:
-                _log.error("the log files can't be written: %s", error)
-                return False
-            tail.advance(stretch)
-            is_busy = True
-        return is_busy
+        return bool(self._tell_all())
 
     async def ship(self) -> bool:
         """Bring SQL up to date, a stretch of each log; whether there was anything.
 
         Raises DatabaseAway.
         """
-        is_busy = False
-        await self._forget_retired()
+        return bool(await self._ship_all())
+
+    def _tell_all(self) -> list[Stretch]:
+        told: list[Stretch] = []
+        for log in self._neighbours.look():
+            if log.writer not in self._to_files:
+                tail = Tail(log, self._files.cursor(log.head.writer), self._buckets)
+                self._to_files[log.writer] = tail
+                if log.writer in self._to_sql:
+                    tail.follow(self._to_sql[log.writer])
+        for group in _groups(self._to_files.values()):
+            try:
+                self._files.tell((tail.log.head.writer, stretch) for tail, stretch in group)
+                reach("journal.told")
+            except OSError as error:
+                _log.error("the log files can't be written: %s", error)
+                return []
+            for tail, stretch in group:
+                tail.advance(stretch)
+                told.append(stretch)
+        return told
+
+    async def _ship_all(self) -> list[Stretch]:
+        shipped: list[Stretch] = []
         for log in self._neighbours.look():
             if log.writer not in self._to_sql:
-                cursor = await self._store.cursor(log.writer)
-                self._to_sql[log.writer] = Tail(log, cursor, self._buckets)
-            tail = self._to_sql[log.writer]
-            stretch = _read(tail)
-            if stretch is not None:
-                reach("journal.read")
-                await self._ship_stretch(tail, stretch)
-                is_busy = True
-            elif (log.folder / BURIED).exists():
-                await self._remove_if_done(log)
-            else:
-                self._drop_old_segments(log)
-        return is_busy
+                tail = Tail(log, await self._store.cursor(log.writer), self._buckets)
+                self._to_sql[log.writer] = tail
+                if log.writer in self._to_files:
+                    tail.follow(self._to_files[log.writer])
+        for group in _groups(self._to_sql.values()):
+            reach("journal.read")
+            await self._ship_group(group)
+            shipped += (stretch for _, stretch in group)
+        if clock.mono_ms() >= self._next_tidy_ms:
+            self._next_tidy_ms = clock.mono_ms() + TIDY_MS
+            await self._tidy()
+        return shipped
 
-    async def _ship_stretch(self, tail: Tail, stretch: Stretch) -> None:
-        batch = batch_of(stretch, tail.log.head)
+    async def _ship_group(self, group: Group) -> None:
+        batches = [batch_of(stretch, tail.log.head) for tail, stretch in group]
         try:
-            rejected = await self._store.ship(batch)
+            rejected = await self._store.ship_all(batches)
             reach("journal.committed")
         except CursorMoved as error:
             _log.warning("the journal is ahead of this process: %s", error)
-            tail.pos = error.actual
+            self._to_sql[error.writer].pos = error.actual
             return
         for one in rejected:
             row = one.row
             _log.error(
                 "%s/%s: SQL refuses a row, it is set aside: %s", row.topic, row.id, one.reason
             )
-        tail.advance(stretch)
-        if any(change.state == State.DEAD for change in batch.changes):
+        for tail, stretch in group:
+            tail.advance(stretch)
+        if any(change.state == State.DEAD for batch in batches for change in batch.changes):
             self.has_deaths.set()
+
+    async def _tidy(self) -> None:
+        """Away with what has been read and is not needed any more."""
+        await self._forget_retired()
+        for log in self._neighbours.look():
+            if log.writer not in self._to_sql:
+                continue
+            if (log.folder / BURIED).exists():
+                await self._remove_if_done(log)
+            else:
+                self._drop_old_segments(log)
 
     async def _remove_if_done(self, log: Neighbour) -> None:
         _, path = segments(log.folder)[-1]
@@ -202,6 +222,27 @@ class Shipper:
             _log.warning("SQL is back after %.1f s; the journal catches up", seconds)
 
 
+Group = list[tuple[Tail, Stretch]]
+
+
+def _groups(tails: Iterable[Tail]) -> Iterator[Group]:
+    """A stretch of each log that has one, as many together as make a good transaction."""
+    group: Group = []
+    for tail in list(tails):
+        stretch = _read(tail)
+        if stretch is None:
+            continue
+        group.append((tail, stretch))
+        if (
+            sum(len(one.events) for _, one in group) >= STRETCH_MOST
+            or sum(one.end - one.begin for _, one in group) >= STRETCH_BYTES
+        ):
+            yield group
+            group = []
+    if group:
+        yield group
+
+
 _damaged: set[Path] = set()
 
 
@@ -224,10 +265,9 @@ def batch_of(stretch: Stretch, head: Head) -> Batch:
     """The rows of a stretch."""
     messages: list[MessageRow] = []
     changes: list[ChangeRow] = []
-    for frame in stretch.frames:
-        event = event_of(frame, head)
+    for event in stretch.events:
         if isinstance(event, MessageRow):
             messages.append(event)
-        elif event is not None:
+        else:
             changes.append(event)
     return Batch(bytes.fromhex(head.writer), stretch.begin, stretch.end, messages, changes)

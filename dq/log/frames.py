@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -38,8 +38,7 @@ class LogDamaged(Exception):
     """A log whose middle cannot be read: not a crash but corruption, for a person to look at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One record as read back; it begins at `pos` of the writer's log and ends before `end`."""
 
     pos: int
@@ -77,8 +76,8 @@ def encode_head(head: Head) -> bytes:
     return _SEGMENT.pack(_SEGMENT_MAGIC, VERSION, len(body)) + body
 
 
-def decode_head(data: bytes) -> tuple[Head, int]:
-    """A segment's head and the offset of its first frame.
+def end_of_head(data: bytes) -> int:
+    """The offset of the first frame of a segment that begins with `data`, 16 bytes of it at least.
 
     Raises LogDamaged for anything else, an unknown version included.
     """
@@ -89,7 +88,12 @@ def decode_head(data: bytes) -> tuple[Head, int]:
         raise LogDamaged("this is not a segment of a dq log")
     if version != VERSION:
         raise LogDamaged(f"log format {version} is not known here (this dq reads {VERSION})")
-    end = _SEGMENT.size + length
+    return _SEGMENT.size + int(length)
+
+
+def decode_head(data: bytes) -> tuple[Head, int]:
+    """A segment's head and the offset of its first frame. Raises LogDamaged."""
+    end = end_of_head(data)
     try:
         return msgspec.json.decode(data[_SEGMENT.size : end], type=Head), end
     except msgspec.DecodeError as error:
@@ -101,17 +105,39 @@ def decode_frames(data: bytes, base: int, offset: int = 0) -> Iterator[Frame]:
 
     Ends at a tail that was never synced. Raises LogDamaged for a broken frame that was.
     """
-    end_of_data = len(data)
-    while offset + _FRAME.size <= end_of_data:
+    for frame in whole_frames(data, base, offset):
+        offset = frame.end - base
+        yield frame
+    while (after := _after_mark(data, offset)) > offset:
+        offset = after
+    if offset + _FRAME.size <= len(data):
+        _refuse_if_synced(data, base, offset)
+
+
+def whole_frames(data: bytes, base: int, offset: int = 0) -> Iterator[Frame]:
+    """The same up to the first one that is not whole, whatever the reason; for those who can look
+    further than `data`. This loop is passed for each record several times: nothing is called."""
+    end_of_data, size, crc32 = len(data), _FRAME.size, zlib.crc32
+    while (begin := offset + size) <= end_of_data:
         magic, bucket, length, crc, seq = _FRAME.unpack_from(data, offset)
-        end = offset + _FRAME.size + length
-        payload = data[offset + _FRAME.size : end]
-        if magic != _MAGIC or end > end_of_data or not _is_whole(bucket, seq, payload, crc):
-            _refuse_if_synced(data, base, offset)
+        end = begin + length
+        payload = data[begin:end]
+        if magic != _MAGIC or end > end_of_data:
+            return
+        if crc32(payload, crc32(_TAG.pack(bucket, seq))) != crc:
             return
         if bucket != _MARK:
             yield Frame(base + offset, base + end, bucket, seq, payload)
         offset = end
+
+
+def _after_mark(data: bytes, offset: int) -> int:
+    """Where the mark at `offset` ends; `offset` itself where there is no whole one."""
+    if offset + _FRAME.size > len(data):
+        return offset
+    magic, bucket, length, crc, synced = _FRAME.unpack_from(data, offset)
+    is_mark = magic == _MAGIC and bucket == _MARK and length == 0
+    return offset + _FRAME.size if is_mark and _is_whole(bucket, synced, b"", crc) else offset
 
 
 def _is_whole(bucket: int, seq: int, payload: bytes, crc: int) -> bool:

@@ -36,12 +36,11 @@ from dq.core.errors import DiskFull
 from dq.log.frames import (
     Frame,
     Head,
-    LogDamaged,
-    decode_frames,
     decode_head,
     encode_head,
     encode_mark,
 )
+from dq.log.segment import frames_of_segment
 
 _log = logging.getLogger(__name__)
 
@@ -192,6 +191,25 @@ def segments(folder: Path) -> list[tuple[int, Path]]:
     return sorted((int(path.stem), path) for path in folder.glob("*.seg"))
 
 
+class Newest:
+    """The newest segment of a log that is looked at again and again, for two looks at the disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._changed_ns = 0
+        self._start, self._path = 0, folder
+
+    def look(self) -> tuple[int, int]:
+        """The position of its first byte, and its size. Raises FileNotFoundError."""
+        changed_ns = os.stat(self._folder).st_mtime_ns
+        if changed_ns != self._changed_ns:
+            self._start, self._path = _newest_segment(self._folder)
+            # Time stamps are coarse: another change just now could have the same one.
+            is_settled = clock.now_ms() - changed_ns // 1_000_000 > 1_000
+            self._changed_ns = changed_ns if is_settled else 0
+        return self._start, os.stat(self._path).st_size
+
+
 def open_high(folder: Path) -> memoryview:
     """The shared table of applied positions, made when missing: a 64-bit number a bucket, then,
     from EPOCHS on, the epoch in which each of them holds, and from BOOTS on the boot in which."""
@@ -282,18 +300,4 @@ def read_frames(folder: Path, from_pos: int = 0) -> Iterator[Frame]:
         size = path.stat().st_size
         if start + size <= from_pos:
             continue
-        yield from _frames_of_segment(start, path, from_pos, is_last=start == parts[-1][0])
-
-
-def _frames_of_segment(start: int, path: Path, from_pos: int, *, is_last: bool) -> Iterator[Frame]:
-    with path.open("rb") as file:
-        _, first = decode_head(file.read(1 << 20))
-        offset = max(first, from_pos - start)
-        file.seek(offset)
-        data = file.read()
-    end = start + offset
-    for frame in decode_frames(data, end):
-        end = frame.end
-        yield frame
-    if not is_last and end < start + offset + len(data):
-        raise LogDamaged(f"{path} is broken at position {end}, but another segment follows")
+        yield from frames_of_segment(start, path, from_pos, is_last=start == parts[-1][0])

@@ -114,6 +114,20 @@ async def test_cancelled_calls_poison_no_connection(hasty: Database) -> None:
         assert await read(number) == number
 
 
+async def _ask_for_ever(database: Database) -> None:
+    while True:
+        await database.check()
+
+
+async def test_a_cancellation_is_never_swallowed(hasty: Database) -> None:
+    for step in range(200):
+        asking = asyncio.create_task(_ask_for_ever(hasty))
+        await asyncio.sleep(0.0001 * (step % 50))
+        asking.cancel()
+        done, _ = await asyncio.wait([asking], timeout=BOUND_S + SLACK_S)
+        assert done, f"it goes on, cancelled in step {step}"
+
+
 @pytest.mark.time_limit(60)
 async def test_a_frozen_server_is_away_and_comes_back(frozen: MariaDB) -> None:
     url = frozen.fresh_url()
