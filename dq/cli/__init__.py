@@ -27,10 +27,12 @@ COMMANDS = {
     "get": "dq.cli.jobs:get",
     "cancel": "dq.cli.jobs:cancel",
     "topic": "dq.cli.topics:topic",
+    "dead": "dq.cli.dead:dead",
     "replay": "dq.cli.replay:replay",
     "restore": "dq.cli.restore:restore",
     "alarms": "dq.cli.alarms:alarms",
     "settings": "dq.cli.settings:settings",
+    "bench": "dq.cli.bench:bench",
     "migrate": "dq.cli.migrate:migrate",
 }
 

@@ -1,0 +1,44 @@
+"""What a job costs while many others wait: growth is what a queue must not have much of."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from dq.bench.callbacks import run_backlog
+from dq.bench.figures import Waiting
+from dq.bench.instance import Instance, Tell
+from dq.bench.memory import push_waiting
+from dq.bench.receiver import Receiver
+
+_SHIPPED_S = 1_800.0
+
+
+def measure_waiting(
+    dq: Instance, receiver: Receiver, levels: Sequence[int], shape: tuple[int, int], tell: Tell
+) -> list[Waiting]:
+    """At each of `levels` waiting jobs, lowest first: `shape` is jobs and rounds of a backlog. One
+    to warm up comes first, where there are several rounds."""
+    if shape[1] > 1:
+        run_backlog(dq, receiver, shape[0], "w", lambda text: tell(f"waiting, warm-up: {text}"))
+    return [_measure_at(dq, receiver, level, shape, tell) for level in sorted(levels)]
+
+
+def _measure_at(
+    dq: Instance, receiver: Receiver, level: int, shape: tuple[int, int], tell: Tell
+) -> Waiting:
+    def say(text: str) -> None:
+        tell(f"{level:,} waiting: {text}")
+
+    jobs, rounds = shape
+    lost = push_waiting(dq, max(0, level - dq.node.jobs()), f"w{level}", say)
+    dq.rest(_SHIPPED_S)
+    some = [run_backlog(dq, receiver, jobs, f"w{level}-{n}", say) for n in range(rounds)]
+    return Waiting(
+        dq.node.jobs(),
+        server_push_ms=statistics.median(one.push_cpu_ms["server"] for one in some),
+        valkey_push_ms=statistics.median(one.push_cpu_ms["valkey"] for one in some),
+        valkey_delivery_ms=statistics.median(one.callback_cpu_ms["valkey"] for one in some),
+        lost=lost + sum(one.lost for one in some),
+        early=sum(one.early for one in some),
+    )
