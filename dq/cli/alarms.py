@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import click
 
 from dq.cli.options import config_option, echo_json, json_option, load_chosen_settings
+from dq.core.mail_url import hide_password
 from dq.core.settings import Settings
 from dq.core.topic_fields import check_email
 
@@ -90,12 +90,6 @@ async def _keep(
         server = MailServer(settings.smtp_url, settings.mail_from)
     return {
         "emails": list(kept.emails),
-        "mail_server": server and {"url": _without_password(server.url), "from": server.sender},
+        "mail_server": server and {"url": hide_password(server.url), "from": server.sender},
         "from_settings": bool(settings.smtp_url),
     }
-
-
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    user, at, place = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{place}"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import queue
+import secrets
 import signal
 import subprocess
 import sys
@@ -52,22 +53,29 @@ def demo(keep: bool) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: clean up and go
     events: queue.Queue[Event] = queue.Queue()
     receivers = Receivers(events.put, events.put)
+    password = secrets.token_urlsafe(9)
     with tempfile.TemporaryDirectory(prefix="dq-demo-", ignore_cleanup_errors=True) as name:
-        program = _start_dq(Path(name), receivers.smtp_url)
+        program = _start_dq(Path(name), receivers.smtp_url, password)
         try:
             receivers.start()
-            _show(Path(name), program, receivers.url, events, keep)
+            _show(Path(name), program, receivers.url, events, password, keep)
         finally:
             _stop(program)
             receivers.close()
 
 
 def _show(
-    folder: Path, program: subprocess.Popen[bytes], url: str, events: queue.Queue[Event], keep: bool
+    folder: Path,
+    program: subprocess.Popen[bytes],
+    url: str,
+    events: queue.Queue[Event],
+    password: str,
+    keep: bool,
 ) -> None:
     addresses = _wait_running(folder, program)
     click.echo(f"dq runs in {folder}: API http://{addresses['api']}, admin", nl=False)
-    click.echo(f" http://{addresses['admin']}. One unit of the backoff is a second here.\n")
+    click.echo(f" http://{addresses['admin']} (user admin, password {password}).")
+    click.echo("One unit of the backoff is a second here.\n")
     with Client(f"http://{addresses['api']}") as client:
         began_ms = _push_jobs(client, url)
         _tell_events(events, began_ms)
@@ -78,11 +86,12 @@ def _show(
             program.wait()
 
 
-def _start_dq(folder: Path, smtp_url: str) -> subprocess.Popen[bytes]:
+def _start_dq(folder: Path, smtp_url: str, password: str) -> subprocess.Popen[bytes]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("DQ_")}
     settings = {
         "DQ_API_PORT": "0",
         "DQ_ADMIN_PORT": "0",
+        "DQ_ADMIN_PASSWORD": password,
         "DQ_RETRY_UNIT": "1",
         "DQ_SMTP_URL": smtp_url,
         "DQ_MAIL_FROM": "dq@localhost",

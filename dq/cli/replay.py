@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,13 +15,10 @@ from dq.api.instants import parse_fix_time, parse_rfc3339
 from dq.cli.options import Failed, api_options, echo_json, json_option, load_chosen_settings
 from dq.client import ApiError, Client
 from dq.core.clock import now_ms, rfc3339
-from dq.journal.replay import Push, Replay, Unfinished, Window
+from dq.journal.push_again import Again, Ask, Batch, Known, Outcome, PushingAgain
+from dq.journal.replay import Replay, Unfinished, Window
 
-BATCH_JOBS = 500
-SOON_MS = 600_000
-BATCH_BYTES = 4 * 1024 * 1024
 FAILURES_SHOWN = 20
-FINISHED = ("done", "dead", "cancelled")
 
 
 class _Instant(click.ParamType[int]):
@@ -69,71 +66,51 @@ def replay(
         if not as_json and not is_applied:
             for one in found:
                 click.echo(_line_of(one))
-        pusher = Pusher(client)
+        pusher = PushingAgain()
         if is_applied:
-            pusher.push_all(work, found)
+            _carry_out(client, pusher.steps(work, found))
     _report(window, work, found, pusher if is_applied else None, as_json)
 
 
-class Pusher:
-    """Pushes in batches; counts what became of each job."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self.counts: Counter[str] = Counter()
-        self.failures: list[str] = []
-
-    def push_all(self, work: Replay, found: list[Unfinished]) -> None:
-        batch: list[tuple[Unfinished, bytes]] = []
-        size = 0
-        read_ms = now_ms()
-        for one, push in work.pushes(found):
-            # What is due may end at any moment: it is pushed only if dq knows nothing of it.
-            known = self._state_of(one) if one.due <= read_ms + SOON_MS else None
-            if known is not None:
-                self.counts["finished" if known in FINISHED else "kept"] += 1
-                continue
-            batch.append((one, _job_text(one, push)))
-            size += len(batch[-1][1])
-            if len(batch) >= BATCH_JOBS or size >= BATCH_BYTES:
-                self._push(batch)
-                batch, size = [], 0
-        if batch:
-            self._push(batch)
-
-    def _state_of(self, one: Unfinished) -> str | None:
-        """None when dq does not know this push, nor a newer one of the job."""
+def _carry_out(client: Client, steps: Generator[Ask | Batch, Any, None]) -> None:
+    """All steps, through the API."""
+    answer: Any = None
+    while True:
         try:
-            job = self._client.get(one.topic, one.id)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
-        is_older = job["state"] in FINISHED and job["created"] < one.pushed_ms
-        return None if is_older else str(job["state"])
-
-    def _push(self, batch: list[tuple[Unfinished, bytes]]) -> None:
-        results = self._client.push_batch([text for _, text in batch])
-        for (one, _), result in zip(batch, results, strict=True):
-            outcome = result.get("result")
-            self.counts["failed" if outcome is None else outcome] += 1
-            if outcome is None:
-                self.failures.append(f"{one.topic} {one.id}: {result.get('detail')}")
+            step = steps.send(answer)
+        except StopIteration:
+            return
+        answer = _ask(client, step) if isinstance(step, Ask) else _push(client, step)
 
 
-def _job_text(one: Unfinished, push: Push) -> bytes:
+def _ask(client: Client, step: Ask) -> Known | None:
+    try:
+        job = client.get(step.topic, step.id)
+    except ApiError as error:
+        if error.status == 404:
+            return None
+        raise
+    return Known(str(job["state"]), job["created"])
+
+
+def _push(client: Client, step: Batch) -> list[Outcome]:
+    results = client.push_batch([_job_text(job) for job in step.jobs])
+    return [Outcome(one.get("result") or "", str(one.get("detail"))) for one in results]
+
+
+def _job_text(job: Again) -> bytes:
     fields: dict[str, Any] = {
-        "topic": push.topic,
-        "id": push.id,
-        "due": one.due,
-        "priority": push.priority,
+        "topic": job.topic,
+        "id": job.id,
+        "due": job.due_ms,
+        "priority": job.priority,
         "on_duplicate": "keep",
-        "body": push.body,
+        "body": job.body,
     }
-    if push.timeout:
-        fields["timeout"] = push.timeout
-    if push.key:
-        fields["key"] = push.key
+    if job.timeout_s:
+        fields["timeout"] = job.timeout_s
+    if job.key:
+        fields["key"] = job.key
     return msgspec.json.encode(fields)
 
 
@@ -142,11 +119,16 @@ def _line_of(one: Unfinished) -> str:
 
 
 def _report(
-    window: Window, work: Replay, found: list[Unfinished], pusher: Pusher | None, as_json: bool
+    window: Window,
+    work: Replay,
+    found: list[Unfinished],
+    pusher: PushingAgain | None,
+    as_json: bool,
 ) -> None:
     counts = pusher.counts if pusher is not None else Counter[str]()
-    failures = pusher.failures if pusher is not None else []
-    lost = len(found) - counts.total() - work.replaced if pusher is not None else 0
+    told = pusher.failures if pusher is not None else []
+    failures = [f"{topic} {id_}: {detail}" for topic, id_, detail in told]
+    lost = pusher.lost(work, found) if pusher is not None else 0
     if as_json:
         echo_json(_document(window, work, found, pusher))
     elif pusher is None:
@@ -169,7 +151,7 @@ def _report(
 
 
 def _document(
-    window: Window, work: Replay, found: list[Unfinished], pusher: Pusher | None
+    window: Window, work: Replay, found: list[Unfinished], pusher: PushingAgain | None
 ) -> dict[str, Any]:
     jobs = [
         {"topic": one.topic, "id": one.id, "pushed": one.pushed_ms, "due": one.due} for one in found

@@ -16,7 +16,7 @@ from typing import Any
 from dq import __version__
 from dq.core import clock
 from dq.core.backoff import Backoff, parse_backoff
-from dq.core.callback import CallbackJob, build_request
+from dq.core.callback import CallbackJob, CallbackRequest, build_request
 from dq.core.outcome import Answer, Done, Retry, Verdict, decide, judge
 from dq.core.rule import Rule, parse_rule
 from dq.core.topic import Topic
@@ -56,24 +56,28 @@ async def make_attempt(
     caller: Caller, topic: Topic, job: StoredJob, unit_s: float, process: str
 ) -> Outcome:
     """Call, and judge the answer. `unit_s`: seconds in one "minute" of the backoff."""
-    request = build_request(
-        topic,
-        CallbackJob(
-            topic=job.topic,
-            id=job.id,
-            body=job.body,
-            due_ms=job.due_ms,
-            created_ms=job.created_ms,
-            attempt=job.retries + 1,
-            timeout_s=timeout_of(topic, job),
-            message_id=job.version.key.hex(),
-        ),
-        clock.now_ms(),
-        __version__,
+    call = CallbackJob(
+        topic=job.topic,
+        id=job.id,
+        body=job.body,
+        due_ms=job.due_ms,
+        created_ms=job.created_ms,
+        attempt=job.retries + 1,
+        timeout_s=timeout_of(topic, job),
+        message_id=job.version.key.hex(),
     )
-    answer = await caller.call(request)
-    verdict = judge(answer, topic, _rule(topic.retry_if))
+    request, answer, verdict = await call_and_judge(caller, topic, call)
     return _outcome(topic, job, unit_s, answer, verdict, (request.url, process))
+
+
+async def call_and_judge(
+    caller: Caller, topic: Topic, job: CallbackJob
+) -> tuple[CallbackRequest, Answer, Verdict]:
+    """One callback, what it brought back and whether that is a success; settles nothing. Raises
+    ValueError for a pull topic."""
+    request = build_request(topic, job, clock.now_ms(), __version__)
+    answer = await caller.call(request)
+    return request, answer, judge(answer, topic, _rule(topic.retry_if))
 
 
 def _outcome(

@@ -14,18 +14,18 @@ import logging
 import socket
 import ssl
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from email import policy
 from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
-from urllib.parse import unquote, urlsplit
 
 import aiosmtplib
 from aiosmtplib import SMTP
 
 from dq.core import clock
 from dq.core.errors import DqError
+from dq.core.mail_url import PORTS, parse_mail_url
 from dq.core.networks import DenyList
 from dq.delivery.reasons import AddressDenied, clean, explain_dns, explain_os, explain_tls
 from dq.delivery.resolve import Resolver
@@ -34,7 +34,8 @@ _log = logging.getLogger(__name__)
 
 TIMEOUT_S = 20.0
 _GOODBYE_S = 1.0
-_DEFAULT_PORTS = {"smtp": 25, "smtps": 465, "smtp+starttls": 587}
+Told = Callable[[str, Sequence[str], str, str], None]
+"""Hears of each mail: server, addresses, subject, and why it did not go or ""."""
 
 
 class MailError(DqError):
@@ -51,8 +52,8 @@ class Mailer:
     `smtp_url` is `smtp://`, `smtps://` or `smtp+starttls://user:password@host:port`, user and
     password %-encoded. `mail_from` is the sender; without one it is the URL's user, if that is
     an address, or dq at this machine. `deny` holds networks never connected to. A mail may take
-    `timeout_s`. `tls` says whom to trust (default: the system's authorities). Raises ValueError,
-    in words, for a URL it can't use.
+    `timeout_s`. `tls` says whom to trust (default: the system's authorities). `told` hears of each
+    mail. Raises ValueError, in words, for a URL it can't use.
     """
 
     def __init__(
@@ -63,16 +64,15 @@ class Mailer:
         deny: Sequence[str] = (),
         timeout_s: float = TIMEOUT_S,
         tls: ssl.SSLContext | None = None,
+        told: Told | None = None,
     ) -> None:
-        parts = urlsplit(smtp_url)
-        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
-            known = ", ".join(f"{scheme}://" for scheme in _DEFAULT_PORTS)
-            raise ValueError(f"a mail server is given as one of {known}, with a host")
-        self._scheme = parts.scheme
-        self._host = parts.hostname
-        self._port = parts.port or _DEFAULT_PORTS[parts.scheme]
-        self._user = unquote(parts.username) if parts.username else None
-        self._password = unquote(parts.password) if parts.password else None
+        place = parse_mail_url(smtp_url)
+        self._scheme = place.kind
+        self._host = place.host
+        self._port = place.port or PORTS[place.kind]
+        self._user = place.user or None
+        self._password = place.password or None
+        self._told = told
         self._from = clean(mail_from) or _default_from(self._user)
         self._deny = DenyList(deny)
         self._resolver = Resolver()
@@ -84,6 +84,18 @@ class Mailer:
 
         When some of the addresses are refused the others have it, and the log says so.
         """
+        try:
+            await self._send(to, subject, text)
+        except MailError as error:
+            self._tell(to, subject, str(error))
+            raise
+        self._tell(to, subject, "")
+
+    def _tell(self, to: Sequence[str], subject: str, trouble: str) -> None:
+        if self._told is not None:
+            self._told(f"{self._host}:{self._port}", to, subject, trouble)
+
+    async def _send(self, to: Sequence[str], subject: str, text: str) -> None:
         recipients = [clean(address) for address in to]
         try:
             message = _compose(self._from, recipients, subject, text)

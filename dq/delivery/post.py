@@ -9,6 +9,7 @@ from dq.core.settings import Settings
 from dq.db.alarm_settings import AlarmSettings, MailServer, read_alarm_settings
 from dq.db.repository import Repository
 from dq.delivery.mail import Mailer
+from dq.delivery.mail_log import MailLog
 
 _log = logging.getLogger(__name__)
 
@@ -21,6 +22,7 @@ class Post:
         self._repository = repository
         self._saved: AlarmSettings | None = None
         self._made: tuple[MailServer, Mailer | None] | None = None
+        self._mail_log = MailLog(settings.log_dir)
 
     async def alarm_emails(self) -> tuple[str, ...]:
         """Who hears of alarms. Raises DatabaseAway when that was never known."""
@@ -46,10 +48,15 @@ class Post:
             self._made = (server, self._open(server))
         return self._made[1]
 
+    def open(self, url: str, sender: str) -> Mailer:
+        """A mailer through any server. Raises ValueError, in words."""
+        deny = self._settings.callback_deny
+        return Mailer(url, sender, deny=deny, told=self._mail_log.add)
+
     def _open(self, server: MailServer) -> Mailer | None:
         sender = server.sender or self._settings.mail_from
         try:
-            return Mailer(server.url, sender, deny=self._settings.callback_deny)
+            return self.open(server.url, sender)
         except ValueError as error:
             _log.error("the saved mail server can't be used: %s", error)
             return None

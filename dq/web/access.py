@@ -13,11 +13,13 @@ from dq.web.deps import Admin
 from dq.web.forms import Form, Said, read_form, redirect
 from dq.web.pages import Pages
 from dq.web.pauses import Pauses
+from dq.web.refusals import Refusal
 from dq.web.sessions import Sessions
 from dq.web.texts import Say
 from dq.web.visitor import visitor_of
 
 PAGE = 50
+MOST_NAME_CHARS = 100
 
 
 class AccessPage:
@@ -35,6 +37,8 @@ class AccessPage:
             web.get("/access", self.show),
             web.post("/access/password", self.change_password),
             web.post("/access/viewer", self.close_viewer),
+            web.post("/access/tokens", self.make_token),
+            web.post("/access/tokens/{no:[0-9]+}/revoke", self.revoke_token),
         ]
 
     async def show(self, request: web.Request) -> web.Response:
@@ -64,6 +68,31 @@ class AccessPage:
             await self._admin.note(request, "password", VIEWER, before="set", after=None)
         return redirect(request, "/access", Said("Nobody can log in as viewer any more."))
 
+    async def make_token(self, request: web.Request) -> web.Response:
+        """Shown in this answer and never again: it goes into no cookie and no address."""
+        form = await read_form(request)
+        name, store = form.text("name"), self._admin.store
+        if not 0 < len(name) <= MOST_NAME_CHARS:
+            form.fault("name", Say("must have 1 to {n} characters", n=MOST_NAME_CHARS))
+        elif any(one.name == name and one.revoked_ms is None for one in await store.tokens()):
+            form.fault("name", Say("is the name of another token that opens"))
+        if form.faults:
+            return await self._page(request, form, status=422)
+        made = await store.make_token(name, visitor_of(request).user)
+        await self._admin.tokens.sync()
+        await self._admin.note(request, "token.make", name)
+        return await self._page(request, Form({}), made=made, made_name=name)
+
+    async def revoke_token(self, request: web.Request) -> web.Response:
+        """It opens nothing any more."""
+        token = await self._admin.store.revoke_token(int(request.match_info["no"][:18]))
+        if token is None:
+            raise Refusal(409, Say("This token is unknown, or was revoked before."))
+        await self._admin.tokens.sync()
+        await self._admin.note(request, "token.revoke", token.name, before=token.hint + "…")
+        said = Said("The token {name} opens nothing any more.", {"name": token.name})
+        return redirect(request, "/access", said)
+
     async def _check(self, request: web.Request, form: Form) -> None:
         if fault := password_fault(form.raw("password")):
             form.fault("password", fault)
@@ -85,7 +114,15 @@ class AccessPage:
         else:
             form.fault("current", Say("is wrong"))
 
-    async def _page(self, request: web.Request, form: Form, status: int = 200) -> web.Response:
+    async def _page(
+        self,
+        request: web.Request,
+        form: Form,
+        status: int = 200,
+        *,
+        made: str = "",
+        made_name: str = "",
+    ) -> web.Response:
         return await self._pages.show(
             request,
             "access.html",
@@ -94,6 +131,8 @@ class AccessPage:
             form=form,
             accounts=self._list_accounts(),
             given_tokens=len(self._admin.settings.api_tokens),
+            made=made,
+            made_name=made_name,
             **await self._lists(request),
         )
 

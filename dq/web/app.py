@@ -16,6 +16,7 @@ from aiohttp.typedefs import Handler
 
 from dq.web import access, alerts, dead, jobs, nodes, overview, replay, topics
 from dq.web.badges import Badges
+from dq.web.bulk import Bulk
 from dq.web.deps import Admin
 from dq.web.failures import FailurePage
 from dq.web.forms import set_cookie
@@ -56,23 +57,30 @@ def make_app(admin: Admin) -> web.Application:
         middlewares=[answer], client_max_size=3 * admin.settings.max_body + _ROOM_BYTES
     )
     app.on_response_prepare.append(add_headers)
+    bulk = Bulk(admin, pages, sessions)
     front = overview.OverviewPage(admin, pages, sessions)
+    replaying = replay.ReplayPage(admin, pages, sessions)
+    noding = nodes.NodesPage(admin, pages, sessions)
     parts = (
         static,
         LoginPage(admin, pages, sessions, pauses, door.cookie),
         front,
         topics.TopicsPage(admin, pages),
-        jobs.JobsPage(admin, pages),
-        dead.DeadPage(admin, pages),
-        nodes.NodesPage(admin, pages),
-        alerts.AlertsPage(admin, pages),
-        replay.ReplayPage(admin, pages),
+        jobs.JobsPage(admin, pages, bulk),
+        dead.DeadPage(admin, pages, bulk),
+        bulk,
+        noding,
+        alerts.AlertsPage(admin, pages, front.problems),
+        replaying,
         access.AccessPage(admin, pages, sessions, pauses),
     )
     for part in parts:
         app.add_routes(part.routes())
     app.add_routes([web.get("/healthz", _healthz)])
     app.on_shutdown.append(front.stop)
+    app.on_shutdown.append(replaying.end)
+    app.on_shutdown.append(noding.end)
+    app.on_shutdown.append(bulk.stop)
 
     async def stop_looking(_: web.Application) -> None:
         await badges.stop()

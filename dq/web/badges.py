@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from dq.core.errors import DatabaseAway
-from dq.db.rows import State
 from dq.web.deps import Admin
 from dq.web.fresh import Fresh
 from dq.web.texts import Say
 
 MOST = 100
+DAY_MS = 86_400_000
 _KEEP_S = 5.0
 _PATIENCE_S = 0.5
 
@@ -60,10 +60,10 @@ class Badges:
 
 async def _dead(admin: Admin) -> Badge | None:
     try:
-        count = await admin.store.count_jobs(State.DEAD, MOST)
+        count = await admin.dead.count_since(admin.now_ms() - DAY_MS, MOST)
     except DatabaseAway:
         return None  # the overview says so
-    return Badge(up_to(count), Say("dead jobs: {n}", n=up_to(count))) if count else None
+    return Badge(up_to(count), Say("died in the last 24 h: {n}", n=up_to(count))) if count else None
 
 
 async def _nodes(admin: Admin) -> Badge | None:

@@ -18,38 +18,29 @@ from dq.core import clock
 from dq.core.errors import DatabaseAway
 from dq.core.settings import Settings
 from dq.db.admin_store import AdminStore, Change
+from dq.db.attempts import Attempts
+from dq.db.counts import Counts
+from dq.db.instances import Instance, Instances, ProcessLine
 from dq.db.journal_store import JournalStore
+from dq.db.lookup import Lookup
+from dq.db.node_store import NodeStore
 from dq.db.repository import Repository
+from dq.db.token_book import TokenBook
 from dq.db.topic_book import TopicBook
+from dq.delivery.post import Post
 from dq.journal.audit import Audit
+from dq.journal.dead import DeadJobs
 from dq.journal.reader import Reader
 from dq.queue.inspect import Inspector
+from dq.queue.nodes import Nodes
 from dq.queue.schedule import Schedule
 from dq.web.accounts import Accounts
+from dq.web.backlog import Backlog
 from dq.web.visitor import visitor_of
 
+__all__ = ["Admin", "Instance", "ProcessLine"]
+
 _log = logging.getLogger(__name__)
-
-
-class ProcessLine(msgspec.Struct, frozen=True):
-    """One process. `memory`: resident bytes, None when not known."""
-
-    name: str
-    pid: int
-    started_ms: int
-    restarts: int
-    state: str
-    memory: int | None = None
-
-
-class Instance(msgspec.Struct, frozen=True):
-    """One running dq. `reload_error`: why the last reload was refused, "" when it wasn't."""
-
-    host: str
-    version: str = ""
-    state: str = ""
-    reload_error: str = ""
-    processes: list[ProcessLine] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +56,17 @@ class Admin:
     topics: TopicBook
     schedule: Schedule
     audit: Audit
+    dead: DeadJobs
+    lookup: Lookup
     inspector: Inspector
+    nodes: Nodes
+    node_store: NodeStore
+    counts: Counts
+    attempts: Attempts
+    tokens: TokenBook
+    post: Post
+    instances: Instances
+    backlog: Backlog
     instance: Callable[[], Instance]
     now_ms: Callable[[], int] = clock.now_ms
     host: str = field(default_factory=socket.gethostname)

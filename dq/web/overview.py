@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from dq.core.errors import DatabaseAway
+from dq.db.counts import MinuteCounts
+from dq.db.instances import SILENT_MS
 from dq.db.rows import State
 from dq.queue.inspect import NodeLook
+from dq.web.backlog import Sample
 from dq.web.badges import MOST, up_to
 from dq.web.deps import Admin, Instance
 from dq.web.fresh import Fresh
@@ -27,13 +30,25 @@ from dq.web.visitor import Visitor, visitor_of
 STEP_MS = 60_000
 STEPS = 60
 LATE_MS = 2_000
-_PARTS = ("state", "figures", "ahead", "nodes", "processes")
+_PARTS = ("state", "figures", "charts", "ahead", "nodes", "processes")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What SQL tells. `away`: why it tells nothing, and then `dead` and `minutes` are None."""
+
+    dead: int | None = None
+    minutes: list[MinuteCounts] | None = None
+    others: list[Instance] = field(default_factory=list)
+    away: str = ""
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """What is seen at `at_ms`. `dead`: up to MOST, None while SQL is away, which `sql` explains.
-    `ahead`: delayed jobs due in each of the next STEPS minutes."""
+    `ahead`: delayed jobs due in each of the next STEPS minutes. `minutes` and `samples`: each of
+    the last STEPS minutes, None while SQL is away, and where nobody counted. `others`: who runs
+    dq elsewhere."""
 
     at_ms: int
     instance: Instance
@@ -41,6 +56,9 @@ class Snapshot:
     ahead: list[int] = field(default_factory=lambda: [0] * STEPS)
     dead: int | None = None
     sql: str = ""
+    minutes: list[MinuteCounts] | None = None
+    samples: list[Sample | None] = field(default_factory=list)
+    others: list[Instance] = field(default_factory=list)
 
     def total(self, state: str) -> int:
         """Jobs of all nodes that answered."""
@@ -67,9 +85,8 @@ class OverviewPage:
         self._pages = pages
         first = Snapshot(admin.now_ms(), admin.instance())
         self._fresh = Fresh(self._look, first, keep_s=1.0, patience_s=2.5)
-        unknown: tuple[int | None, str] = (None, "")
         # Apart from the nodes, which must be shown while SQL hangs.
-        self._dead = Fresh(self._count_dead, unknown, keep_s=3.0, patience_s=1.0)
+        self._told = Fresh(self._ask_sql, Told(), keep_s=3.0, patience_s=1.0)
 
         def is_welcome(visitor: Visitor) -> bool:
             return sessions.find(visitor.token) is not None
@@ -83,11 +100,15 @@ class OverviewPage:
         """End the live streams and the look that is under way."""
         await self._live.stop()
         await self._fresh.stop()
-        await self._dead.stop()
+        await self._told.stop()
 
     async def show(self, request: web.Request) -> web.Response:
         fragments = self._render(visitor_of(request), await self._fresh.get())
         return await self._pages.show(request, "overview.html", tab="overview", fragments=fragments)
+
+    async def problems(self) -> list[Say]:
+        """What is wrong now, the worst first."""
+        return problems(await self._fresh.get())
 
     def _render(self, visitor: Visitor, seen: Snapshot) -> Mapping[str, str]:
         values = {"seen": seen, "problems": problems(seen), "step_ms": STEP_MS}
@@ -98,19 +119,40 @@ class OverviewPage:
 
     async def _look(self) -> Snapshot:
         now_ms = self._admin.now_ms()
-        instance = self._admin.instance()
-        nodes, ahead, (dead, sql) = await asyncio.gather(
+        nodes, ahead, told = await asyncio.gather(
             self._admin.inspector.look(),
             self._admin.inspector.due_ahead(now_ms, STEP_MS, STEPS),
-            self._dead.get(),
+            self._told.get(),
         )
-        return Snapshot(now_ms, instance, nodes, ahead, dead, sql)
+        return Snapshot(
+            now_ms,
+            self._admin.instance(),
+            nodes,
+            ahead,
+            told.dead,
+            told.away,
+            told.minutes,
+            self._admin.backlog.per_minute(_first_ms(now_ms), STEPS),
+            told.others,
+        )
 
-    async def _count_dead(self) -> tuple[int | None, str]:
+    async def _ask_sql(self) -> Told:
+        now_ms = self._admin.now_ms()
+        first_ms = _first_ms(now_ms)
         try:
-            return await self._admin.store.count_jobs(State.DEAD, MOST), ""
+            dead, minutes, others = await asyncio.gather(
+                self._admin.store.count_jobs(State.DEAD, MOST),
+                self._admin.counts.per_minute(first_ms, first_ms + STEPS * STEP_MS),
+                self._admin.instances.others(now_ms),
+            )
         except DatabaseAway as error:
-            return None, error.detail
+            return Told(away=error.detail)
+        return Told(dead, minutes, others)
+
+
+def _first_ms(now_ms: int) -> int:
+    """When the first of the last STEPS minutes began; the present one is the last of them."""
+    return (now_ms // STEP_MS - STEPS + 1) * STEP_MS
 
 
 def problems(seen: Snapshot) -> list[Say]:
@@ -136,6 +178,10 @@ def problems(seen: Snapshot) -> list[Say]:
                     state=process.state,
                 )
             )
+    for other in seen.others:
+        if seen.at_ms - other.seen_ms > SILENT_MS:
+            seconds = (seen.at_ms - other.seen_ms) // 1000
+            found.append(Say("dq on {host} has been silent for {n} s", host=other.host, n=seconds))
     if seen.instance.reload_error:
         found.append(Say("The last reload was refused: {why}", why=seen.instance.reload_error))
     if seen.late_ms > LATE_MS:

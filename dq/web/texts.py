@@ -16,6 +16,8 @@ from pathlib import Path
 import msgspec
 from markupsafe import Markup, escape
 
+from dq.core.clock import local_text
+
 LANGUAGES = {"en": "English", "zh": "中文"}
 _TAGS = {"en": "en", "zh": "zh-CN"}
 _MOST_HEADER_CHARS = 1000
@@ -100,6 +102,14 @@ class Words:
             return self.t("just now")
         unit_s, _, past, future = next(unit for unit in _UNITS if seconds >= unit[0])
         return self.t((past if at_ms <= now_ms else future).text, n=seconds // unit_s)
+
+    def clock(self, at_ms: int) -> str:
+        """An instant of today, to the minute, in the server's time zone: 14:05."""
+        return datetime.fromtimestamp(at_ms // 1000).strftime("%H:%M")
+
+    def exact(self, at_ms: int) -> str:
+        """An instant to the second, in the server's time zone."""
+        return local_text(at_ms)
 
     def size(self, count: int | None) -> str:
         """Bytes in a readable unit; a dash when not known."""

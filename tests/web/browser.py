@@ -54,10 +54,16 @@ class Browser:
     async def send(self, method: str, path: str, **more: Any) -> Reply:
         """One request, as told."""
         url = URL(self.base + path, encoded=True)
-        async with self.session.request(method, url, allow_redirects=False, **more) as reply:
-            got = Reply(reply.status, reply.headers, (await reply.read()).decode())
+        try:
+            got = await self._send(method, url, **more)
+        except aiohttp.ServerDisconnectedError:  # a kept connection of a process that is replaced
+            got = await self._send(method, url, **more)
         self.csrf = got.csrf or self.csrf
         return got
+
+    async def _send(self, method: str, url: URL, **more: Any) -> Reply:
+        async with self.session.request(method, url, allow_redirects=False, **more) as reply:
+            return Reply(reply.status, reply.headers, (await reply.read()).decode())
 
     async def get(self, path: str, **headers: str) -> Reply:
         return await self.send("GET", path, headers=headers)

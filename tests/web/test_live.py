@@ -39,7 +39,7 @@ async def next_news(stream: aiohttp.ClientResponse) -> dict[str, str]:
 async def test_fragments_come_at_once_and_again_when_they_change(served: Served) -> None:
     async with watching(await served.visitor()) as stream:
         first = await next_news(stream)
-        assert first.keys() == {"state", "figures", "ahead", "nodes", "processes"}
+        assert first.keys() == {"state", "figures", "charts", "ahead", "nodes", "processes"}
         await served.push("t", "1", delay_ms=60_000)
         news = await next_news(stream)
         while "1 job in all" not in news.get("ahead", ""):

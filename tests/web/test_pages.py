@@ -18,7 +18,7 @@ from dq.web.overview import Snapshot, problems
 from tests.web.browser import Reply
 from tests.web.conftest import Served
 
-PAGES = ("/", "/topics", "/jobs", "/dead", "/nodes", "/alerts", "/replay", "/access")
+PAGES = ("/", "/topics", "/jobs", "/jobs/new", "/dead", "/nodes", "/alerts", "/replay", "/access")
 FOR_ALL = ("/login", "/logout", "/preferences")
 HOSTILE = "<script>alert(1)</script>'\"><img src=x onerror=alert(2)>{{7*7}}\u202e"
 
