@@ -191,7 +191,7 @@ class Master:
             if not how.endswith(" 0"):
                 log.warning("%s (pid %d) %s", process.name, pid, how, extra={"stack": stack})
             return
-        pause_s = self._posts[process.name].note_death(process.lived_s())
+        pause_s = self._posts[process.name].note_death(process.lived_s(), process.longest_pause_s)
         text = "%s (pid %d) %s; it is replaced in %.1f s"
         log.error(text, process.name, pid, how, pause_s, extra={"stack": stack})
 

@@ -29,13 +29,15 @@ class Limits:
 class Process:
     """Started, perhaps asked to leave, perhaps killed; the master reaps it.
 
-    `patience_s`: how long after TERM it is killed. `kill_at_ms` and `born_ms` are on the
+    `patience_s`: how long after TERM it is killed. `longest_pause_s`: so long it stays away at most
+    when it keeps dying. `kill_at_ms` and `born_ms` are on the
     monotonic clock, `started_ms` is unix time.
     """
 
     name: str
     pid: int = 0
     patience_s: float
+    longest_pause_s: float = LONGEST_PAUSE_S
     kill_at_ms: float | None = None
     is_leaving: bool = False
 
@@ -98,11 +100,11 @@ class Post:
     deaths_in_a_row: int = 0
     next_start_ms: float = 0.0
 
-    def note_death(self, lived_s: float) -> float:
+    def note_death(self, lived_s: float, longest_pause_s: float = LONGEST_PAUSE_S) -> float:
         """Answers the pause until the next start, in seconds."""
         self.restarts += 1
         self.deaths_in_a_row = 1 if lived_s >= SETTLED_S else self.deaths_in_a_row + 1
-        pause_s = growing_pause_s(self.deaths_in_a_row)
+        pause_s = min(growing_pause_s(self.deaths_in_a_row), longest_pause_s)
         self.next_start_ms = mono_ms() + pause_s * 1000
         return pause_s
 

@@ -69,6 +69,7 @@ class Valkey(Process):
 
     name = NAME
     patience_s = 30.0
+    longest_pause_s = 2.0  # nothing is called back without it
 
     def __init__(self, data_dir: Path, fork: Callable[[], int] = os.fork) -> None:
         self.folder = data_dir / "valkey"

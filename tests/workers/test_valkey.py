@@ -9,7 +9,9 @@ from pathlib import Path
 
 import redis
 
+from dq.workers.process import Post
 from dq.workers.procfs import is_alive, name_of, processes_in
+from dq.workers.valkey import Valkey
 from tests.support import wait_until
 from tests.workers.conftest import Start
 from tests.workers.running import RunningMaster
@@ -74,6 +76,13 @@ def test_it_is_replaced_when_killed(start: Start) -> None:
     assert master.pid_of("dq-steady-0") == worker
     with connect(master) as client:
         assert client.get("job") == b"kept"
+
+
+def test_it_never_stays_away_for_long(tmp_path: Path) -> None:
+    longest_s = Valkey(tmp_path).longest_pause_s
+    post = Post()
+    pauses = [post.note_death(0.1, longest_s) for _ in range(20)]
+    assert pauses[:3] == [0, 0.1, 0.2] and max(pauses) == 2.0
 
 
 def test_it_leaves_within_2_s_when_the_master_is_killed(start: Start) -> None:
