@@ -169,15 +169,17 @@ class JournalStore:
         to_ms: int | None = None,
         limit: int = 50,
         cursor: str | None = None,
+        budget_ms: float = search.BUDGET_MS,
     ) -> Page:
         """Jobs, newest push first, each in its newest version.
 
         `q` is looked for, byte for byte, in ids, keys and bodies. `from_ms` <= created < `to_ms`.
-        Raises Invalid for a cursor that no page gave.
+        After about `budget_ms` the page ends, however little is on it; its cursor goes on. Raises
+        Invalid for a cursor that no page gave.
         """
         wanted = search.Wanted(topic, state, key, q, from_ms, to_ms)
         async with self._database.read() as conn:
-            return await search.find_page(conn, wanted, limit, cursor)
+            return await search.find_page(conn, wanted, limit, cursor, budget_ms)
 
     async def deaths(self, after: int, limit: int) -> list[Death]:
         """Jobs that died, in the order of shipping, from number `after` (0 at first) on."""

@@ -2,8 +2,8 @@
 
 Each state is read along its own index and the streams are merged: one index can't serve "this
 topic, any state, newest first" and "this topic, dead" both. What no index knows, a text inside a
-body or whether a newer version exists, is looked at for SCAN_ROWS candidates at a time and for
-BUDGET_MS in all; the cursor says where to go on, even when nothing was found so far.
+body or whether a newer version exists, is looked at for SCAN_ROWS candidates at a time and for a
+budget of time in all; the cursor says where to go on, even when nothing was found so far.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dq.db.tables import messages
 SCAN_ROWS = 2_000
 BUDGET_MS = 2_000
 PREVIEW_BYTES = 1024
+_SPARE_ROWS = 50
 _FINAL_AND_DELAYED = (State.DELAYED, State.DEAD, State.CANCELLED, State.DONE)
 _END = b"\xff" * 16
 
@@ -49,11 +50,17 @@ class _Stretch:
     floor: bytes
 
 
-async def find_page(conn: AsyncConnection, wanted: Wanted, limit: int, cursor: str | None) -> Page:
+async def find_page(
+    conn: AsyncConnection,
+    wanted: Wanted,
+    limit: int,
+    cursor: str | None,
+    budget_ms: float = BUDGET_MS,
+) -> Page:
     """The page of up to `limit` jobs below `cursor`. Raises Invalid for a broken cursor."""
     floor = _END if cursor is None else _decode_cursor(cursor)
     jobs: list[JobSummary] = []
-    give_up_ms = mono_ms() + BUDGET_MS
+    give_up_ms = mono_ms() + budget_ms
     while floor and len(jobs) < limit and mono_ms() < give_up_ms:
         stretch = await _read_stretch(conn, wanted, floor, limit - len(jobs))
         jobs += stretch.jobs
@@ -78,14 +85,16 @@ async def _read_stretch(
 async def _read_state(
     conn: AsyncConnection, wanted: Wanted, state: State, below: bytes, limit: int
 ) -> _Stretch:
-    scanned = _candidates(wanted, state, below).limit(SCAN_ROWS).subquery()
+    # Nearly all match where no text is asked for: a few more than wanted are enough.
+    most = SCAN_ROWS if wanted.q is not None else min(limit + _SPARE_ROWS, SCAN_ROWS)
+    scanned = _candidates(wanted, state, below).limit(most).subquery()
     rows = await conn.execute(_summaries(scanned, wanted.q).limit(limit))
     jobs = [JobSummary(**row._mapping) for row in rows]
     if len(jobs) == limit:
         return _Stretch(jobs, jobs[-1].version)
     extent = sa.select(sa.func.count(), sa.func.min(scanned.c.version)).select_from(scanned)
     count, lowest = (await conn.execute(extent)).one()
-    return _Stretch(jobs, lowest if count == SCAN_ROWS else b"")
+    return _Stretch(jobs, lowest if count == most else b"")
 
 
 def _summaries(scanned: sa.Subquery, q: str | None) -> sa.Select[Any]:

@@ -40,6 +40,8 @@ _log = logging.getLogger(__name__)
 HOLD_MS = 1_500
 LOCK_MS = 10_000
 PAGE = 1_000
+PAGES_AT_ONCE = 4
+"""Of all buckets that are restored together, taken in turn."""
 SOON_MS = 600_000
 """What is due by then comes back first."""
 SHIPPED_WITHIN_S = 30.0
@@ -55,6 +57,7 @@ class Restorer:
         self._journal = journal
         self._neighbours = Neighbours(root)
         self._owner = secrets.token_hex(8)
+        self._turns = asyncio.Semaphore(PAGES_AT_ONCE)
 
     async def look_after(self, bucket: Bucket) -> int | None:
         """Begin a bucket that is not there and restore one that is being restored; how many jobs
@@ -64,8 +67,7 @@ class Restorer:
         """
         epoch, state, _ = await read_position(bucket, b"")
         if epoch and state == "ready":
-            bucket.epoch = epoch
-            self._declare_new(bucket)
+            self.see_ready(bucket, epoch)
             return None
         if not await self._lock(bucket):
             return None
@@ -75,6 +77,11 @@ class Restorer:
         else:
             bucket.epoch = epoch
         return await self._restore(bucket)
+
+    def see_ready(self, bucket: Bucket, epoch: bytes) -> None:
+        """The bucket is there, and nothing is being restored."""
+        bucket.epoch = epoch
+        self._declare_new(bucket)
 
     async def _begin(self, bucket: Bucket) -> None:
         has_lost = any(log.high_of(bucket.name) for log in self._neighbours.look())
@@ -172,22 +179,21 @@ class Restorer:
 
     async def _stream_part(self, bucket: Bucket, due_before_ms: int | None) -> int:
         names = [one.name for one in self._nodes.buckets]
-        adopts = bucket in self._nodes.all[0].buckets
+        not_of = names if bucket in self._nodes.all[0].buckets else ()
         after, count = b"", 0
-        while page := await self._journal.unfinished(
-            after,
-            PAGE,
-            bucket=bucket.name,
-            not_of=names if adopts else (),
-            due_before_ms=due_before_ms,
-        ):
-            after = page[-1].version
-            jobs = [stored_job(row) for row in page if self._is_here(bucket, row)]
-            if jobs:
-                count += await self._store.restore(bucket, jobs)
-                reach("restore.streamed")
-            await self._lock(bucket)
-        return count
+        while True:
+            async with self._turns:
+                page = await self._journal.unfinished(
+                    after, PAGE, bucket=bucket.name, not_of=not_of, due_before_ms=due_before_ms
+                )
+                if not page:
+                    return count
+                after = page[-1].version
+                jobs = [stored_job(row) for row in page if self._is_here(bucket, row)]
+                if jobs:
+                    count += await self._store.restore(bucket, jobs)
+                    reach("restore.streamed")
+                await self._lock(bucket)
 
     def _is_here(self, bucket: Bucket, row: MessageRow) -> bool:
         return row.bucket == bucket.name or adopting_bucket(self._nodes, row.topic) is bucket

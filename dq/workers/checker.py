@@ -72,12 +72,16 @@ class Checker:
         await self._check_memory_policy(node, outage.is_away)
         await ask(node, node.client.hsetnx(NODE_KEY, "buckets", len(node.buckets)))
         outage.see_back()
+        # All at once: what is due soon comes back first in each of them, and pushes go on in all.
+        looks = (self._restorer.look_after(bucket) for bucket in node.buckets)
         away: DatabaseAway | None = None
-        for bucket in node.buckets:
-            try:
-                outage.see_restored(await self._restorer.look_after(bucket) or 0)
-            except DatabaseAway as error:
-                away = error
+        for found in await asyncio.gather(*looks, return_exceptions=True):
+            if isinstance(found, DatabaseAway):
+                away = found
+            elif isinstance(found, BaseException):
+                raise found
+            else:
+                outage.see_restored(found or 0)
         self._tell_waiting(node, away)
         if away is None:
             outage.see_whole()

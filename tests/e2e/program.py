@@ -38,6 +38,8 @@ class Reply(msgspec.Struct):
 class Program:
     """`dq start` with settings from the environment; every part is its own."""
 
+    ready_within_s = 20.0
+
     def __init__(self, folder: Path, **environ: str) -> None:
         self.folder = folder
         self.api_port = free_port()
@@ -66,7 +68,7 @@ class Program:
                 stdout=out,
                 stderr=out,
             )
-        wait_until(self.is_ready, 20, f"ready; see {self.output}")
+        wait_until(self.is_ready, self.ready_within_s, f"ready; see {self.output}")
         return self
 
     def is_ready(self) -> bool:
