@@ -39,6 +39,8 @@ def back_test(rule: Rule, attempts: Sequence[Attempt]) -> BackTest:
     tried = too_long = other = 0
     for attempt in attempts:
         was_ok = attempt.state == State.DONE
+        if was_ok and attempt.status is None:  # acknowledged by who leased it: no reply to judge
+            continue
         if not was_ok and attempt.detail != BY_RULE:
             other += 1
             continue

@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 from multidict import MultiDict
 
+from dq.core.errors import DatabaseAway
 from dq.core.topic import Topic
 from dq.web.deps import Admin
 from dq.web.forms import Form, Said, read_form, redirect
@@ -66,10 +67,13 @@ class TopicEdit:
     async def make(self, request: web.Request) -> web.Response:
         form = await read_form(request)
         name = form.text("topic")
-        await self._admin.topics.sync()
-        if self._admin.topics.get(name) is not None:
-            form.fault("topic", Say("is registered already; open it to change it"))
-        return await self._put(request, form, name, None)
+        try:
+            await self._admin.topics.sync()
+            if self._admin.topics.get(name) is not None:
+                form.fault("topic", Say("is registered already; open it to change it"))
+            return await self._put(request, form, name, None)
+        except DatabaseAway as error:
+            return await self._show_unsaved(request, form, None, error)
 
     async def edit(self, request: web.Request) -> web.Response:
         topic = find_topic(self._admin, request)
@@ -77,17 +81,20 @@ class TopicEdit:
 
     async def save(self, request: web.Request) -> web.Response:
         form = await read_form(request)
-        await self._admin.topics.sync()
-        previous = find_topic(self._admin, request)
-        if form.text("seen") != stamp_of(previous):
-            form.fault(
-                "",
-                Say(
-                    "Somebody has changed this topic since the form was opened. "
-                    "Save again to put yours in its place."
-                ),
-            )
-        return await self._put(request, form, previous.topic, previous)
+        try:
+            await self._admin.topics.sync()
+            previous = find_topic(self._admin, request)
+            if form.text("seen") != stamp_of(previous):
+                form.fault(
+                    "",
+                    Say(
+                        "Somebody has changed this topic since the form was opened. "
+                        "Save again to put yours in its place."
+                    ),
+                )
+            return await self._put(request, form, previous.topic, previous)
+        except DatabaseAway as error:
+            return await self._show_unsaved(request, form, find_topic(self._admin, request), error)
 
     async def check(self, request: web.Request) -> web.Response:
         """What is wrong so far, for the script that asks while one types. Saves nothing."""
@@ -128,6 +135,14 @@ class TopicEdit:
         said = Said("Topic {topic} is saved. Consumers follow within 2 s.", {"topic": name})
         return redirect(request, f"/topics/{name}", said)
 
+    async def _show_unsaved(
+        self, request: web.Request, form: Form, topic: Topic | None, error: DatabaseAway
+    ) -> web.Response:
+        """What was typed is not lost with the database."""
+        what = Say("SQL is away: {why}. Save again when it is back.", why=error.detail)
+        form.faults[""] = what
+        return await self._show(request, form, topic, 503)
+
     async def _show(
         self,
         request: web.Request,
@@ -142,7 +157,7 @@ class TopicEdit:
         values: dict[str, Any] = {
             "form": form,
             "topic": topic,
-            "seen": form.text("seen") if status == 200 or topic is None else stamp_of(topic),
+            "seen": stamp_of(topic) if status == 422 and topic else form.text("seen"),
             "is_first": is_first,
             "spot": rule_spot(form.raw("retry_if").rstrip()),
             "backoff": self._backoff(request, form),
@@ -153,7 +168,8 @@ class TopicEdit:
 
     def _backoff(self, request: web.Request, form: Form) -> str:
         retries, settings = form.text("max_retries"), self._admin.settings
-        count = int(retries) if retries.isascii() and retries.isdigit() else settings.max_retries
+        is_number = retries.isascii() and retries.isdigit() and len(retries) < 10
+        count = int(retries) if is_number else settings.max_retries
         text = form.text("backoff") or "2n+1"
         words = visitor_of(request).words
         return backoff_words(words, text, min(count, 1000), settings.retry_unit_s)
@@ -161,14 +177,19 @@ class TopicEdit:
 
 def first_topic(admin: Admin) -> Topic:
     """One that works as it is: its callback is dq's own liveness address, which always answers."""
-    host, port = admin.settings.api_host, admin.settings.api_port
-    host = "127.0.0.1" if host in _ANY_HOST else f"[{host}]" if ":" in host else host
     return Topic(
         topic="first",
-        callback=f"http://{host}:{port}/healthz",
+        callback=f"{api_address(admin)}/healthz",
         method="GET",
         max_retries=admin.settings.max_retries,
     )
+
+
+def api_address(admin: Admin) -> str:
+    """Where the API is reached from this machine."""
+    host, port = admin.settings.api_host, admin.settings.api_port
+    host = "127.0.0.1" if host in _ANY_HOST else f"[{host}]" if ":" in host else host
+    return f"http://{host}:{port}"
 
 
 def find_topic(admin: Admin, request: web.Request) -> Topic:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 import secrets
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from dq.core.backoff import parse_backoff
@@ -56,7 +57,9 @@ def to_fields(topic: Topic) -> dict[str, str]:
 
 def number_text(number: float | None) -> str:
     """As a person writes it; "" for none."""
-    return "" if number is None else f"{number:.17g}" if number % 1 else str(int(number))
+    if number is None:
+        return ""
+    return format(Decimal(repr(number)), "f") if number % 1 else str(int(number))
 
 
 def stamp_of(topic: Topic) -> str:
@@ -109,7 +112,7 @@ def backoff_words(words: Words, text: str, max_retries: int, unit_s: float) -> s
     if max_retries <= 0:
         return words.t("No retry: a job is dead after its first failure.")
     delays_s = [backoff.delay_s(n, unit_s) for n in range(max_retries)]
-    shown = ", ".join(span_words(words, one) for one in delays_s[:SHOWN_RETRIES])
+    shown = words.t(", ").join(span_words(words, one) for one in delays_s[:SHOWN_RETRIES])
     if max_retries > SHOWN_RETRIES:
         shown += " …"
     return words.t(
@@ -120,8 +123,10 @@ def backoff_words(words: Words, text: str, max_retries: int, unit_s: float) -> s
 
 
 def span_words(words: Words, seconds: float) -> str:
-    """A length of time that may be a part of a second."""
-    return words.span(seconds) if seconds >= 1 or not seconds else f"{seconds * 1000:.0f} ms"
+    """A length of time that may have a part of a second."""
+    if seconds >= 60 or not seconds % 1:
+        return words.span(seconds)
+    return words.t("{n} s", n=f"{seconds:.3g}") if seconds >= 1 else f"{seconds * 1000:.0f} ms"
 
 
 def readable(topic: Topic | None) -> str | None:

@@ -28,11 +28,12 @@ from dq.delivery.http import Caller
 from dq.queue.inspect import TopicLook
 from dq.web.deps import Admin
 from dq.web.forms import read_form
+from dq.web.job_body import visible
 from dq.web.pages import Pages, with_query
 from dq.web.refusals import Refusal
 from dq.web.texts import Say
 from dq.web.topic_edit import find_topic
-from dq.web.topic_form import backoff_words, guarded, span_words
+from dq.web.topic_form import backoff_words, guarded, number_text, span_words
 from dq.web.topic_list import day_start_ms, line_of
 from dq.web.visitor import visitor_of
 
@@ -69,11 +70,11 @@ class Tested:
 
     @property
     def body(self) -> str:
-        return (self.request.body or b"").decode(errors="replace")
+        return visible((self.request.body or b"").decode(errors="replace"))
 
     @property
     def reply(self) -> str:
-        return self.answer.body[:REPLY_KEPT].decode(errors="replace")
+        return visible(self.answer.body[:REPLY_KEPT].decode(errors="replace"))
 
     @property
     def retry_s(self) -> float | None:
@@ -100,7 +101,7 @@ class TopicPage:
         told, looks = await asyncio.gather(
             self._ask_sql(topic.topic), self._admin.inspector.topics([topic.topic])
         )
-        look = looks[topic.topic]
+        look, words = looks[topic.topic], visitor_of(request).words
         return await self._pages.show(
             request,
             "topics/one.html",
@@ -114,6 +115,9 @@ class TopicPage:
             results=_RESULTS,
             headers=_headers(topic, visitor_of(request).may_change),
             backoff=self._backoff(request, topic),
+            delay=span_words(words, topic.delay),
+            timeout=span_words(words, topic.timeout),
+            number_text=number_text,
             push=with_query("/jobs/new", topic=topic.topic, body=TEST_BODY, delay=5),
             test_body=TEST_BODY,
         )

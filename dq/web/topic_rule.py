@@ -6,6 +6,9 @@ only shows what they said. Trying changes nothing, saving changes the rule alone
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import re
 from dataclasses import dataclass
 
 import msgspec
@@ -28,6 +31,7 @@ from dq.web.visitor import visitor_of
 
 _SAMPLE = '{"code": 200}'
 _MOST_VALUE_CHARS = 200
+_STATUS = re.compile(r"[1-5][0-9]{2}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -79,17 +83,26 @@ class RulePage:
         except RuleError as error:
             form.fault("rule", str(error))
             return await self._show(request, topic, form, status=422)
-        if form.text("act") == "save":
-            return await self._save(request, topic.topic, rule)
-        if form.text("act") == "past":
-            return await self._show_past(request, topic, form, rule)
+        try:
+            if form.text("act") == "save":
+                return await self._save(request, topic.topic, form, rule)
+            if form.text("act") == "past":
+                return await self._show_past(request, topic, form, rule)
+        except DatabaseAway as error:
+            return await self._show(request, topic, form, away=error.detail, status=503)
         tried = try_rule(topic, rule, form)
         status = 422 if tried is None else 200
         return await self._show(request, topic, form, tried=tried, status=status)
 
-    async def _save(self, request: web.Request, name: str, rule: Rule) -> web.Response:
+    async def _save(self, request: web.Request, name: str, form: Form, rule: Rule) -> web.Response:
         await self._admin.topics.sync()
         topic = find_topic(self._admin, request)
+        if form.text("seen") != _stamp(topic):
+            form.fault(
+                "rule",
+                Say("Somebody else has changed it meanwhile to: {rule}", rule=topic.retry_if),
+            )
+            return await self._show(request, topic, form, status=422)
         changed = msgspec.structs.replace(topic, retry_if=rule.text)
         await self._admin.topics.put(changed)
         await self._admin.note(
@@ -100,10 +113,9 @@ class RulePage:
     async def _show_past(
         self, request: web.Request, topic: Topic, form: Form, rule: Rule
     ) -> web.Response:
-        try:
-            past = back_test(rule, await self._admin.attempts.last(topic.topic, MOST))
-        except DatabaseAway as error:
-            return await self._show(request, topic, form, away=error.detail)
+        attempts = await self._admin.attempts.last(topic.topic, MOST)
+        # A wide rule on a thousand replies takes a while, which nobody else should wait for.
+        past = await asyncio.to_thread(back_test, rule, attempts)
         return await self._show(request, topic, form, past=past)
 
     async def _show(
@@ -124,6 +136,7 @@ class RulePage:
             status=status,
             topic=topic,
             form=form,
+            seen=_stamp(topic),
             spot=rule_spot(form.raw("rule").rstrip()),
             tried=tried,
             past=past,
@@ -141,10 +154,14 @@ class RulePage:
         return (found.reply, str(found.status)) if found is not None else (_SAMPLE, "200")
 
 
+def _stamp(topic: Topic) -> str:
+    return hashlib.sha256(topic.retry_if.encode()).hexdigest()[:16]
+
+
 def try_rule(topic: Topic, rule: Rule, form: Form) -> Tried | None:
     """The rule on the form's sample; None when the status is none, which stands in the form."""
     text, body = form.text("status"), form.raw("reply").encode(errors="replace")
-    if not text.isascii() or not text.isdigit() or not 100 <= int(text[:4]) <= 599:
+    if _STATUS.fullmatch(text) is None:
         form.fault("status", Say("must be a number from 100 to 599"))
         return None
     status = int(text)

@@ -14,7 +14,7 @@ from dq.web.forms import Said, read_form, redirect
 from dq.web.pages import Pages
 from dq.web.refusals import Refusal
 from dq.web.texts import Say
-from dq.web.topic_edit import TopicEdit, find_topic, first_topic
+from dq.web.topic_edit import TopicEdit, api_address, find_topic, first_topic
 from dq.web.topic_form import readable
 from dq.web.topic_list import LINES, line_of, list_topics, read_wanted
 from dq.web.topic_page import TopicPage
@@ -30,6 +30,7 @@ _SWITCHES = {
     "pause": ({"paused": True}, Said("Topic {topic} is paused: pushes are taken, callbacks wait.")),
     "resume": ({"paused": False}, Said("Topic {topic} goes on.")),
 }
+MOST_COUNTED = 100_000
 
 
 class TopicsPage:
@@ -61,21 +62,25 @@ class TopicsPage:
             lines=LINES,
             line_of=line_of,
             first=first_topic(self._admin),
-            api=f"{self._admin.settings.api_host}:{self._admin.settings.api_port}",
+            shell=_first_by_shell(self._admin),
         )
 
     async def switch(self, request: web.Request) -> web.Response:
         """On line, off line, pause, resume: one field, the rest as it is now."""
         form = await read_form(request)
-        change, said = _SWITCHES.get(form.text("to"), ({}, Said("")))
-        if not change:
-            raise Refusal(422, Say("A topic is turned on, off, pause or resume."))
+        if form.text("to") not in _SWITCHES:
+            raise Refusal(422, Say("A topic can be turned on or off, paused or resumed."))
+        change, said = _SWITCHES[form.text("to")]
         await self._admin.topics.sync()
         topic = find_topic(self._admin, request)
         changed: Topic = replace(topic, **change)
         await self._admin.topics.put(changed)
         await self._admin.note(
-            request, "topic.switch", topic.topic, before=line_of(topic), after=line_of(changed)
+            request,
+            "topic.switch",
+            topic.topic,
+            before=_line_words(topic),
+            after=_line_words(changed),
         )
         back = form.text("back") or f"/topics/{topic.topic}"
         return redirect(request, back, replace(said, values={"topic": topic.topic}))
@@ -110,4 +115,19 @@ class TopicsPage:
         )
 
 
-MOST_COUNTED = 100_000
+def _first_by_shell(admin: Admin) -> str:
+    """The first topic and its first job as commands for the API."""
+    first, api = first_topic(admin), api_address(admin)
+    lines = (
+        f"curl -X PUT {api}/v1/topics/first -H 'Content-Type: application/json' \\",
+        f"""     -d '{{"callback": "{first.callback}", "method": "GET"}}'""",
+        f"curl {api}/v1/jobs -H 'Content-Type: application/json' \\",
+        """     -d '{"topic": "first", "id": "1", "body": {"test": true}, "delay": 5}'""",
+        f"curl {api}/v1/jobs/first/1",
+    )
+    return "\n".join(lines)
+
+
+def _line_words(topic: Topic) -> str:
+    """For the log of changes."""
+    return ("on line" if topic.enabled else "off line") + (", paused" if topic.paused else "")

@@ -17,8 +17,11 @@ from dq.web.headers import CONTENT_SECURITY_POLICY
 from dq.web.overview import Snapshot, problems
 from tests.web.browser import Reply
 from tests.web.conftest import Served
+from tests.web.jobs_at import add_topic
 
 PAGES = ("/", "/topics", "/jobs", "/jobs/new", "/dead", "/nodes", "/alerts", "/replay", "/access")
+TOPIC_PAGES = ("/topics", "/topics/t")
+FOR_ADMINS = ("/topics/-/new", "/topics/t/edit", "/topics/t/rule", "/topics/t/delete")
 FOR_ALL = ("/login", "/logout", "/preferences")
 HOSTILE = "<script>alert(1)</script>'\"><img src=x onerror=alert(2)>{{7*7}}\u202e"
 
@@ -59,10 +62,16 @@ def routes_of(served: Served, method: str) -> list[str]:
     )
 
 
+async def topic_pages(served: Served, user: str = "admin") -> tuple[str, ...]:
+    """The pages of a topic that is made now, those that the user may see."""
+    await add_topic(served, "t")
+    return TOPIC_PAGES if user == "viewer" else TOPIC_PAGES + FOR_ADMINS
+
+
 @pytest.mark.parametrize("user", ["admin", "viewer"])
 async def test_every_page_is_there(served: Served, user: str) -> None:
     browser = await served.visitor(user)
-    for path in PAGES:
+    for path in [*PAGES, *await topic_pages(served, user)]:
         reply = await browser.get(path)
         assert reply.status == 200, path
         assert reply.text.count('aria-current="page"') == 1, path
@@ -71,7 +80,7 @@ async def test_every_page_is_there(served: Served, user: str) -> None:
 
 async def test_every_input_has_a_label_and_every_page_one_heading(served: Served) -> None:
     browser = await served.visitor()
-    for path in PAGES:
+    for path in [*PAGES, *await topic_pages(served)]:
         tags = Tags((await browser.get(path)).text)
         labelled = {label.get("for") for label in tags.named("label")}
         for one in tags.named("input", "select", "textarea"):
@@ -88,7 +97,7 @@ async def test_a_viewer_may_look_at_all_and_change_nothing(served: Served) -> No
     for path in forms:
         reply = await viewer.post(path, {"user": "viewer", "password": "x" * 9})
         assert (reply.status, "change nothing" in reply.words) == (403, True), path
-    for path in PAGES:
+    for path in [*PAGES, *await topic_pages(served, "viewer")]:
         text = (await viewer.get(path)).text
         actions = {one.get("action") for one in Tags(text).named("form")} - {None}
         sent = {
@@ -144,7 +153,7 @@ async def test_a_foreign_host_is_refused(served: Served, host: str, status: int)
 
 async def test_every_answer_keeps_foreign_scripts_out(served: Served) -> None:
     browser = await served.visitor()
-    paths = (*PAGES, "/nope", "/login", "/healthz")
+    paths = (*PAGES, *await topic_pages(served), "/nope", "/login", "/healthz")
     for reply in [await browser.get(path) for path in paths]:
         assert reply.headers["Content-Security-Policy"] == CONTENT_SECURITY_POLICY
         assert reply.headers["X-Content-Type-Options"] == "nosniff"
