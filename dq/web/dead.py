@@ -89,7 +89,9 @@ class DeadPage:
             return redirect(request, with_query("/dead", **asked.query))
         below = await self._admin.dead.newest() + 1
         count, sample = await self._look(asked, below)
-        if not count.count:
+        # Without a tick, the button for the chosen ones must not be about all of them.
+        is_none = request.query.get("only") == "chosen" and not asked.chosen
+        if is_none or not count.count:
             said = Said("There is nothing to do: no dead job is chosen.", tone="bad")
             return redirect(request, with_query("/dead", **asked.query), said)
         return await self._pages.show(

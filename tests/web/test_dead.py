@@ -128,6 +128,8 @@ async def test_the_chosen_ones_are_forgotten_for_ever(jobs: Served) -> None:
     assert (await browser.get("/jobs/t/c")).status == 200
     again = await browser.get(f"/dead/confirm?act=drop&{chosen}")
     assert (again.status, again.location) == (303, "/dead")
+    none = await browser.get("/dead/confirm?act=drop&only=chosen&topic=t")
+    assert (none.status, none.location) == (303, "/dead?topic=t"), "not all of them"
 
 
 async def test_one_is_redriven_and_one_thrown_away_on_its_page(jobs: Served) -> None:
