@@ -24,6 +24,7 @@ from dq.api.deps import Api, Commits
 from dq.api.guard import Guard
 from dq.api.heads import Head, Heads
 from dq.api.pushes import Pushes
+from dq.core.pace import next_turn
 
 LOOK_S = 1.0
 
@@ -88,7 +89,7 @@ class Front:
     async def look_forever(self) -> None:
         """Have those connections closed that keep dq waiting."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await next_turn(LOOK_S)
             now_s = asyncio.get_running_loop().time()
             for connection in tuple(self.connections):
                 connection.look(now_s)

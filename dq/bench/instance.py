@@ -29,7 +29,7 @@ Tell = Callable[[str], None]
 _START_S = 60.0
 _LOOK_S = 0.2
 _QUIET_CORE = 0.15
-_QUIET_LOOKS = 2
+_QUIET_LOOKS = 4  # longer than the journal waits for more to come
 _STALLED_S = 60.0
 _CALLBACK_TIMEOUT_S = 60
 

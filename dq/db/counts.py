@@ -8,6 +8,7 @@ rows of their own, so that a chart of everything needs sixty of them however man
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, TypeVar
@@ -133,35 +134,33 @@ def add_counts(conn: sa.Connection, batch: Batch) -> None:
 
 
 def _by_minute(batch: Batch) -> dict[tuple[str, int], MinuteCounts]:
-    found: dict[tuple[str, int], MinuteCounts] = {}
-
-    def tally(topic: str, at_ms: int) -> MinuteCounts:
-        key = (topic, at_ms - at_ms % MINUTE_MS)
-        if key not in found:
-            found[key] = MinuteCounts()
-        return found[key]
-
+    found: dict[tuple[str, int], MinuteCounts] = defaultdict(MinuteCounts)
     for push in batch.messages:
-        tally(push.topic, push.created).pushed += 1
+        found[push.topic, push.created // MINUTE_MS * MINUTE_MS].pushed += 1
     for change in batch.changes:
-        _count(tally(change.topic, change.at_ms), change)
+        _count(found[change.topic, change.at_ms // MINUTE_MS * MINUTE_MS], change)
     return found
 
 
+_DONE, _CANCELLED, _DEAD = int(State.DONE), int(State.CANCELLED), int(State.DEAD)
+
+
 def _count(tally: MinuteCounts, change: ChangeRow) -> None:
-    if change.state == State.DONE:
+    state = change.state
+    if state == _DONE:
         tally.delivered += 1
-    elif change.state == State.CANCELLED:
+    elif state == _CANCELLED:
         tally.cancelled += 1
-    elif change.state == State.DEAD:
+    elif state == _DEAD:
         tally.dead += 1
         tally.failed += 1
     elif change.attempt:  # else only its due time was changed
         tally.failed += 1
-    if change.late_ms is not None:
+    if (late_ms := change.late_ms) is not None:
         tally.started += 1
-        tally.late_ms_sum += change.late_ms
-        tally.late_ms_max = max(tally.late_ms_max, change.late_ms)
+        tally.late_ms_sum += late_ms
+        if late_ms > tally.late_ms_max:
+            tally.late_ms_max = late_ms
 
 
 def _rows(

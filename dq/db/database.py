@@ -14,6 +14,7 @@ settings, is committed with `to_disk`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,12 +26,14 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from dq.core import clock
 from dq.core.errors import DatabaseAway
 from dq.db.blocking import BlockingSqlite
 
 TIMEOUT_S = 10.0
 _POOL = 4
 _LET_GO_S = 1.0
+_SETTLED_MS = 100
 
 T = TypeVar("T")
 
@@ -76,6 +79,24 @@ class Database:
         if self._blocking is not None:
             blocking, self._blocking = self._blocking, None
             blocking.close()
+
+    def trace(self) -> object:
+        """What changes with every commit of anybody, and costs two looks at the disk; None where
+        that can't be told. Asked before reading: with the same trace again, the same is read."""
+        if not self.is_sqlite:
+            return None
+        file = self._url.database or ""
+        try:
+            stats = [os.stat(file)]
+            with contextlib.suppress(FileNotFoundError):  # nobody has it open
+                stats.append(os.stat(f"{file}-wal"))
+        except OSError:
+            return None
+        # Time stamps are coarse: another commit just now could have the same one.
+        newest_ms = max(stat.st_mtime_ns for stat in stats) // 1_000_000
+        if clock.now_ms() - newest_ms < _SETTLED_MS:
+            return None
+        return [(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
 
     async def check(self) -> None:
         """Raises DatabaseAway unless the database answers."""

@@ -13,8 +13,8 @@ import msgspec
 
 from dq.db.repository import Repository
 
-EACH_S = 5.0
-SILENT_MS = 20_000
+EACH_S = 10.0
+SILENT_MS = 30_000
 """Who has not said anything for so long is probably dead."""
 
 FORGET_MS = 86_400_000

@@ -25,12 +25,15 @@ def find_reused(conn: sa.Connection, pushes: Sequence[MessageRow]) -> list[bytes
     counts = Counter(push.digest for push in pushes)
     digests = list(counts)
     known: set[bytes] = {digest for digest, count in counts.items() if count > 1}
-    mark = "?" if conn.dialect.name == "sqlite" else "%s"
+    is_sqlite = conn.dialect.name == "sqlite"
+    mark = "?" if is_sqlite else "%s"
     for start in range(0, len(digests), CHUNK_ROWS):
         some = digests[start : start + CHUNK_ROWS]
         marks = ",".join([mark] * len(some))
         query = f"SELECT digest FROM messages WHERE digest IN ({marks})"
-        known.update(conn.exec_driver_sql(query, tuple(some)).scalars())
+        # To the driver of SQLite a bytearray is less work, see upserts_sqlite.py.
+        values = tuple(map(bytearray, some)) if is_sqlite else tuple(some)
+        known.update(conn.exec_driver_sql(query, values).scalars())
     return [push.version for push in pushes if push.digest in known] if known else []
 
 

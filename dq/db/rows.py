@@ -22,7 +22,7 @@ class State(IntEnum):
     REPLACED = 4
 
 
-class MessageRow(msgspec.Struct, frozen=True):
+class MessageRow(msgspec.Struct, frozen=True, gc=False):
     """One push of a job. `version` is its stamp (8 bytes, big endian) and its writer (8 bytes).
 
     `changed` is the stamp of its last change of state; left 0, its own stamp. `stub` rows come
@@ -48,7 +48,7 @@ class MessageRow(msgspec.Struct, frozen=True):
     stub: bool = False
 
 
-class ChangeRow(msgspec.Struct, frozen=True):
+class ChangeRow(msgspec.Struct, frozen=True, gc=False):
     """One change of a version's state, read at byte `pos` of its writer's log.
 
     A retry or another due time is a change to DELAYED with the new `due`. `ms` is how long the

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 
 from dq.core.faults import reach
-from dq.db import counts
+from dq.db import counts, upserts_sqlite
 from dq.db.replaced import find_reused, mark_replaced
-from dq.db.rows import Batch, ChangeRow, CursorMoved, Rejected, State
+from dq.db.rows import Batch, ChangeRow, CursorMoved, MessageRow, Rejected, State
 from dq.db.tables import counters, cursors, deaths
 from dq.db.upserts import change_upsert, push_upsert, transition_insert
 
@@ -39,18 +39,38 @@ def store_batches(conn: sa.Connection, batches: Sequence[Batch], room: int) -> l
         _move_cursor(conn, batch)
     whole = _together(batches)
     reused = find_reused(conn, whole.messages)
-    rejected = push_upsert().run(conn, whole.messages, room)
-    unfit = change_upsert().run(conn, sorted(whole.changes, key=_by_version), room)
+    rejected = _insert_pushes(conn, whole.messages, room)
+    unfit = _merge_changes(conn, sorted(whole.changes, key=_by_version), room)
     bad = {id(reject.row) for reject in unfit}
     for batch in batches:
         lines = [change for change in batch.changes if id(change) not in bad]
-        unfit += transition_insert(batch.writer).run(conn, lines, room)
+        unfit += _insert_lines(conn, batch.writer, lines, room)
     if reused:
         mark_replaced(conn, reused, max(push.stamp for push in whole.messages))
     counts.add_counts(conn, whole)
     _number_deaths(conn, batches)
     reach("journal.stored")
     return rejected + unfit
+
+
+def _insert_pushes(conn: sa.Connection, rows: Sequence[MessageRow], room: int) -> list[Rejected]:
+    if conn.dialect.name == "sqlite":
+        return upserts_sqlite.insert_pushes(conn, rows)
+    return push_upsert().run(conn, rows, room)
+
+
+def _merge_changes(conn: sa.Connection, rows: Sequence[ChangeRow], room: int) -> list[Rejected]:
+    if conn.dialect.name == "sqlite":
+        return upserts_sqlite.merge_changes(conn, rows)
+    return change_upsert().run(conn, rows, room)
+
+
+def _insert_lines(
+    conn: sa.Connection, writer: bytes, rows: Sequence[ChangeRow], room: int
+) -> list[Rejected]:
+    if conn.dialect.name == "sqlite":
+        return upserts_sqlite.insert_lines(conn, writer, rows)
+    return transition_insert(writer).run(conn, rows, room)
 
 
 def _by_writer(batch: Batch) -> bytes:

@@ -1,10 +1,9 @@
-"""Many rows in one INSERT, written out by hand for both databases.
+"""Many rows in one INSERT, written out by hand for MySQL; SQLite has dq/db/upserts_sqlite.py.
 
-On MySQL one statement of some hundred rows is what makes shipping fast: aiomysql's executemany goes
-row by row when its pattern does not match, and SQLAlchemy renders a VALUES of thousands of
-parameters anew for each length. SQLite takes row after row in one prepared statement. Nothing here
-raises for a bad row: rows are halved until the one that the database won't take stands alone, and
-that one is handed back.
+One statement of some hundred rows is what makes shipping fast: aiomysql's executemany goes row by
+row when its pattern does not match, and SQLAlchemy renders a VALUES of thousands of parameters
+anew for each length. Nothing here raises for a bad row: rows are halved until the one that the
+database won't take stands alone, and that one is handed back.
 
 How two reports of one version are merged, whichever comes first: the higher rank of state wins,
 within one state the later stamp. A finished version never comes alive again.
@@ -42,20 +41,20 @@ _MERGE = (
     f"changed = CASE WHEN {_WINS} THEN {{changed}} ELSE changed END",
     f"state = CASE WHEN {_OUTRANKS} THEN {{state}} ELSE state END",
 )
-_MERGE_PUSH = (
+MERGE_PUSH = (
     *(f"{name} = {{{name}}}" for name in ("seq", "bucket", "created", "priority")),
     *(f"{name} = {{{name}}}" for name in ("timeout_ms", "bkey", "body")),
     f"due = CASE WHEN {_WINS} OR due = 0 THEN {{due}} ELSE due END",
     "stub = {stub}",
     *_MERGE,
 )
-_MERGE_CHANGE = (
+MERGE_CHANGE = (
     f"due = CASE WHEN {_WINS} AND {{due}} > 0 THEN {{due}} ELSE due END",
     *_MERGE,
 )
 
-_STUB = {"seq": "0", "bucket": "''", "priority": "1", "timeout_ms": "0", "bkey": "''"}
-_STUB |= {"body": "x''", "stub": "1"}
+STUB = {"seq": "0", "bucket": "''", "priority": "1", "timeout_ms": "0", "bkey": "''"}
+STUB |= {"body": "x''", "stub": "1"}
 
 
 class Upsert(Generic[Row]):
@@ -92,43 +91,41 @@ class Upsert(Generic[Row]):
                 reason = f"larger than what the server takes at once, {packet_bytes} bytes"
                 rejected += [Rejected(row, reason) for row in chunk]
             else:
-                rejected += self._insert(conn, chunk)
+                rejected += halve(self._insert, conn, chunk)
         return rejected
 
-    def _insert(self, conn: sa.Connection, rows: Sequence[Row]) -> list[Rejected]:
-        values = [self._values(row) for row in rows]
-        try:
-            if conn.dialect.name == "sqlite":
-                conn.exec_driver_sql(self._sql("?", 1), values)
-            else:
-                flat = tuple(chain.from_iterable(values))
-                conn.exec_driver_sql(self._sql("%s", len(rows)), flat)
-        except Exception as error:
-            if not is_data_error(error):
-                raise
-            if len(rows) == 1:
-                return [Rejected(rows[0], str(getattr(error, "orig", None) or error))]
-            middle = len(rows) // 2
-            return self._insert(conn, rows[:middle]) + self._insert(conn, rows[middle:])
-        return []
+    def _insert(self, conn: sa.Connection, rows: Sequence[Row]) -> None:
+        flat = tuple(chain.from_iterable(map(self._values, rows)))
+        conn.exec_driver_sql(self._sql(len(rows)), flat)
 
-    def _sql(self, mark: str, count: int) -> str:
-        row = f"({', '.join(self._fixed.get(name, mark) for name in self._columns)})"
+    def _sql(self, count: int) -> str:
+        row = f"({', '.join(self._fixed.get(name, '%s') for name in self._columns)})"
         into = f"INSERT INTO {self._table.name} ({', '.join(self._columns)}) VALUES "
-        return into + ", ".join([row] * count) + self._on_conflict(mark)
+        return into + ", ".join([row] * count) + self._on_conflict()
 
-    def _on_conflict(self, mark: str) -> str:
-        if mark == "?":
-            names = {name: f"excluded.{name}" for name in self._columns}
-            key = ", ".join(column.name for column in self._table.primary_key)
-            return f" ON CONFLICT ({key}) " + self._do(names, "DO UPDATE SET ", "DO NOTHING")
+    def _on_conflict(self) -> str:
         names = {name: f"VALUES({name})" for name in self._columns}
         # INSERT IGNORE would also cut what is too long, in silence.
-        return " ON DUPLICATE KEY UPDATE " + self._do(names, "", "writer = writer")
+        sets = ", ".join(part.format(**names) for part in self._merge) or "writer = writer"
+        return f" ON DUPLICATE KEY UPDATE {sets}"
 
-    def _do(self, names: dict[str, str], update: str, nothing: str) -> str:
-        sets = ", ".join(part.format(**names) for part in self._merge)
-        return update + sets if sets else nothing
+
+Insert = Callable[[sa.Connection, Sequence[Row]], None]
+
+
+def halve(insert: Insert[Row], conn: sa.Connection, rows: Sequence[Row]) -> list[Rejected]:
+    """`insert` all that the database takes; the others come back. What was inserted before a bad
+    row comes again: a row that is there already must change nothing."""
+    try:
+        insert(conn, rows)
+    except Exception as error:
+        if not is_data_error(error):
+            raise
+        if len(rows) == 1:
+            return [Rejected(rows[0], str(getattr(error, "orig", None) or error))]
+        middle = len(rows) // 2
+        return halve(insert, conn, rows[:middle]) + halve(insert, conn, rows[middle:])
+    return []
 
 
 def chunks(
@@ -151,12 +148,12 @@ def chunks(
 
 def push_upsert() -> Upsert[MessageRow]:
     """A push: fills a stub, keeps the further state; the same push again changes nothing."""
-    return Upsert(messages, _MERGE_PUSH, _push_values, _push_size)
+    return Upsert(messages, MERGE_PUSH, _push_values, _push_size)
 
 
 def change_upsert() -> Upsert[ChangeRow]:
     """A change, applied to its version; a stub when its push has not been shipped yet."""
-    return Upsert(messages, _MERGE_CHANGE, _stub_values, _change_size, _STUB)
+    return Upsert(messages, MERGE_CHANGE, _stub_values, _change_size, STUB)
 
 
 def transition_insert(writer: bytes) -> Upsert[ChangeRow]:

@@ -1,6 +1,7 @@
 """One attempt, in five steps: lease -> call -> judge -> settle -> log.
 
-The lease was taken by dq.workers.consumer; here is what follows. Three kinds of failure:
+The lease was taken by dq.workers.leasing, here it is called and judged, dq.workers.hand settles.
+Three kinds of failure:
   before the call   ours: the lease is given back, nothing counts
   the call          theirs: an outcome like any other, a retry or the end
   after the call    ours: the outcome stands in the writer's log, the journal catches up
@@ -9,18 +10,20 @@ The log line is made by dq-journal from the settle record, off this path.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from dq import __version__
 from dq.core import clock
 from dq.core.backoff import Backoff, parse_backoff
 from dq.core.callback import CallbackJob, CallbackRequest, build_request
-from dq.core.outcome import Answer, Done, Retry, Verdict, decide, judge
+from dq.core.outcome import Answer, Retry, Verdict, decide, judge
 from dq.core.rule import Rule, parse_rule
 from dq.core.topic import Topic
-from dq.delivery.http import Caller
+from dq.delivery.http import Caller, Told
+from dq.delivery.template import Template, make_template
 from dq.queue import records
 from dq.queue.records import StoredJob
 
@@ -28,8 +31,7 @@ REPLY_KEPT = 1024
 """How much of a reply is kept for the history and the notify log, in bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """How an attempt ended, ready to be settled."""
 
     verdict: records.Verdict
@@ -52,22 +54,54 @@ def timeout_of(topic: Topic, job: StoredJob) -> float:
     return job.timeout_ms / 1000 if job.timeout_ms else topic.timeout
 
 
-async def make_attempt(
-    caller: Caller, topic: Topic, job: StoredJob, unit_s: float, process: str
-) -> Outcome:
-    """Call, and judge the answer. `unit_s`: seconds in one "minute" of the backoff."""
-    call = CallbackJob(
-        topic=job.topic,
-        id=job.id,
-        body=job.body,
-        due_ms=job.due_ms,
-        created_ms=job.created_ms,
-        attempt=job.retries + 1,
-        timeout_s=timeout_of(topic, job),
-        message_id=job.version.key.hex(),
-    )
-    request, answer, verdict = await call_and_judge(caller, topic, call)
-    return _outcome(topic, job, unit_s, answer, verdict, (request.url, process))
+class Attempts:
+    """One process's way to make attempts. `unit_s`: seconds in one "minute" of the backoff."""
+
+    def __init__(self, caller: Caller, unit_s: float, process: str) -> None:
+        self._caller = caller
+        self._unit_s = unit_s
+        self._process = process
+        self._templates: dict[str, tuple[Topic, Template | None]] = {}
+
+    def begin(self, topic: Topic, job: StoredJob, told: Told) -> None:
+        """Call; `told` hears the answer, later. Raises ValueError for a pull topic."""
+        template, timeout_s = self._template_of(topic), timeout_of(topic, job)
+        now_ms = clock.now_ms()
+        request = None if template is None else template.fill(job, timeout_s, now_ms)
+        if request is not None:
+            self._caller.begin(request, told)
+            return
+        call = CallbackJob(
+            topic=job.topic,
+            id=job.id,
+            body=job.body,
+            due_ms=job.due_ms,
+            created_ms=job.created_ms,
+            attempt=job.retries + 1,
+            timeout_s=timeout_s,
+            message_id=job.version.key.hex(),
+        )
+        self._caller.begin(build_request(topic, call, now_ms, __version__), told)
+
+    def judge(self, topic: Topic, job: StoredJob, url: str, answer: Answer) -> Outcome:
+        """What an answer makes of the job."""
+        verdict = judge(answer, topic, _rule(topic.retry_if))
+        reply = answer.body[:REPLY_KEPT]
+        attempt = job.retries + 1
+        story = [attempt, answer.status, answer.ms, url, verdict.detail, reply, self._process]
+        if verdict.ok:
+            return Outcome(records.Verdict.DONE, 0, story)
+        backoff, now_ms = _backoff(topic.backoff), clock.now_ms()
+        end = decide(verdict, answer, topic, backoff, job.retries, self._unit_s, now_ms)
+        if isinstance(end, Retry):
+            return Outcome(records.Verdict.RETRY, end.due_ms, story)
+        return Outcome(records.Verdict.DEAD, 0, story)
+
+    def _template_of(self, topic: Topic) -> Template | None:
+        known = self._templates.get(topic.topic)
+        if known is None or known[0] is not topic:
+            known = self._templates[topic.topic] = topic, make_template(topic)
+        return known[1]
 
 
 async def call_and_judge(
@@ -78,24 +112,3 @@ async def call_and_judge(
     request = build_request(topic, job, clock.now_ms(), __version__)
     answer = await caller.call(request)
     return request, answer, judge(answer, topic, _rule(topic.retry_if))
-
-
-def _outcome(
-    topic: Topic,
-    job: StoredJob,
-    unit_s: float,
-    answer: Answer,
-    verdict: Verdict,
-    where: tuple[str, str],
-) -> Outcome:
-    backoff = _backoff(topic.backoff)
-    end = decide(verdict, answer, topic, backoff, job.retries, unit_s, clock.now_ms())
-    kind, due_ms = records.Verdict.DEAD, 0
-    if isinstance(end, Done):
-        kind = records.Verdict.DONE
-    elif isinstance(end, Retry):
-        kind, due_ms = records.Verdict.RETRY, end.due_ms
-    url, process = where
-    reply = answer.body[:REPLY_KEPT]
-    story = [job.retries + 1, answer.status, answer.ms, url, verdict.detail, reply, process]
-    return Outcome(kind, due_ms, story)

@@ -11,13 +11,9 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, cast
 
-from httptools import (
-    HttpParserError,
-    HttpParserInvalidStatusError,
-    HttpParserUpgrade,
-    HttpResponseParser,
-)
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from dq.delivery.parser import make_parser, parser_reason
 from dq.delivery.reasons import (
     BROKE_OFF,
     LONG_HEAD,
@@ -32,11 +28,18 @@ MAX_HEAD = 64 * 1024
 MAX_FRAMING = 1024 * 1024
 """Bytes that came, of a reply whose body is still within its limit: chunks of one byte each, with
 their lengths, are less."""
-_NO_HTTP = ("Expected HTTP/", "Invalid HTTP version")
 
 
 class Stale(Exception):
     """The server closed a connection that had served before, without a word about this request."""
+
+
+class Waiter(Protocol):
+    """Who waits for a reply: a future, or what behaves like one."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: None, /) -> None: ...
+    def set_exception(self, exception: Exception, /) -> None: ...
 
 
 class Home(Protocol):
@@ -60,19 +63,36 @@ class Connection(asyncio.Protocol):
         self.rests_since_s = 0.0
         self._home = home
         self._loop = asyncio.get_running_loop()
-        self._parser: HttpResponseParser | None = _make_parser(self)
-        self._waiter: asyncio.Future[None] | None = None
+        self._parser: HttpResponseParser | None = make_parser(self)
+        self._waiter: Waiter | None = None
         self._served = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings_s = 0.0
 
     # The caller's side
 
     def send(
         self, request: bytes, reply: Reply, deadline_s: float, *, is_last: bool = False
     ) -> asyncio.Future[None]:
-        """Send a request; done when `reply` is whole, or has been cut.
+        """Send a request; done when `reply` is whole, or has been cut. The future raises what
+        `begin` tells a waiter; whoever stops waiting for it must close."""
+        waiter = self._loop.create_future()
+        self.begin(request, reply, deadline_s, waiter, is_last=is_last)
+        return waiter
 
-        `deadline_s` is on the loop's clock, `is_last`: the connection isn't kept. The future
-        raises TimeoutError, Stale and CallFailed; whoever stops waiting for it must close.
+    def begin(
+        self,
+        request: bytes,
+        reply: Reply,
+        deadline_s: float,
+        waiter: Waiter,
+        *,
+        is_last: bool = False,
+    ) -> None:
+        """Send a request; `waiter` is told when `reply` is whole, or has been cut, and otherwise
+        of TimeoutError, Stale or CallFailed.
+
+        `deadline_s` is on the loop's clock, `is_last`: the connection isn't kept.
         """
         self._reply = reply
         self._pieces: list[bytes] = []
@@ -81,10 +101,11 @@ class Connection(asyncio.Protocol):
         self._is_kept = not is_last
         self._retry_after = b""
         self._served += 1
-        self._waiter = waiter = self._loop.create_future()
-        self._timer = self._loop.call_at(deadline_s, self._time_out)
+        self._waiter = waiter
+        self._deadline_s = deadline_s
+        if self._timer is None or deadline_s < self._rings_s:
+            self._set_timer()
         self._transport.write(request)
-        return waiter
 
     @property
     def is_closing(self) -> bool:
@@ -93,6 +114,7 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """At once; a request under way fails."""
         self._home.wake(self)
+        self._stop_timer()
         self._transport.abort()
         if self._waiter is not None:
             self._fail(CallFailed("the call was ended"))
@@ -113,7 +135,7 @@ class Connection(asyncio.Protocol):
             self._is_kept = False
         except HttpParserError as error:
             if not self._is_whole:
-                self._fail(CallFailed(_reason(error, self._interim)))
+                self._fail(CallFailed(parser_reason(error, self._interim)))
             self._is_kept = False
         if self._is_whole:
             self._finish()
@@ -126,6 +148,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._home.wake(self)
         self._home.lose(self)
+        self._stop_timer()
         self._parser = None  # it knows us: a circle
         if self._waiter is None:
             return
@@ -190,8 +213,27 @@ class Connection(asyncio.Protocol):
         elif self._heard > MAX_FRAMING:
             self._fail(CallFailed(broken_reply("endless framing")))
 
-    def _time_out(self) -> None:
-        self._fail(TimeoutError())
+    # Most replies come long before their deadline: a timer of each would be set and cancelled for
+    # nothing. This one goes on ringing for the request before, and then looks for how long more.
+
+    def _set_timer(self) -> None:
+        self._stop_timer()
+        self._rings_s = self._deadline_s
+        self._timer = self._loop.call_at(self._rings_s, self._see_time)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _see_time(self) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return
+        if self._deadline_s > self._rings_s:
+            self._set_timer()
+        else:
+            self._fail(TimeoutError())
 
     def _finish(self) -> None:
         """The reply is whole. The connection rests before anyone can want it."""
@@ -210,28 +252,8 @@ class Connection(asyncio.Protocol):
         if not waiter.done():
             waiter.set_exception(error)
 
-    def _settle(self) -> asyncio.Future[None]:
+    def _settle(self) -> Waiter:
         waiter, self._waiter = self._waiter, None
         assert waiter is not None
-        self._timer.cancel()
         self._reply.keep(self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces))
         return waiter
-
-
-def _make_parser(connection: Connection) -> HttpResponseParser:
-    """As forgiving as browsers are about line ends and spaces, not about framing."""
-    parser = HttpResponseParser(connection)
-    parser.set_dangerous_leniencies(
-        lenient_headers=True,
-        lenient_optional_cr_before_lf=True,
-        lenient_spaces_after_chunk_size=True,
-    )
-    return parser
-
-
-def _reason(error: HttpParserError, interim: int) -> str:
-    if interim == MAX_INTERIM:
-        return broken_reply(ENDLESS_INTERIM)
-    text = str(error)
-    is_no_status = isinstance(error, HttpParserInvalidStatusError) or text.startswith(_NO_HTTP)
-    return broken_reply("Bad status line" if is_no_status else text)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 from aiohttp.abc import AbstractResolver
 
-from dq.core.callback import CallbackRequest
 from dq.core.networks import DenyList
 from dq.delivery.connection import Connection, Stale
-from dq.delivery.plain import Target, request_bytes
+from dq.delivery.plain import Target
 from dq.delivery.reasons import NO_REPLY, AddressDenied, CallFailed, clean, explain_dns, explain_os
 from dq.delivery.reply import Reply
 from dq.delivery.sockets import KEPT_IDLE_S, Sockets
@@ -25,6 +25,9 @@ from dq.delivery.sockets import KEPT_IDLE_S, Sockets
 NEXT_ADDRESS_S = 0.25
 """How long one address of several is tried alone."""
 SWEEP_S = 0.2
+BEGUN_AT_ONCE = 16
+"""Connections begun in one turn of the loop. An endpoint that hangs needs hundreds at a time, some
+0.1 ms each; other topics' callbacks go on in between."""
 
 
 class Pool:
@@ -39,27 +42,40 @@ class Pool:
         self._open: set[Connection] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._begun = 0
+        self._to_begin: deque[asyncio.Future[None]] = deque()
 
-    async def exchange(
-        self, request: CallbackRequest, target: Target, reply: Reply, timeout_s: float
-    ) -> None:
-        """Send `request`; what comes back goes into `reply`.
-
-        Raises TimeoutError, CallFailed with the reason, and ValueError for a request that can't
-        be sent.
-        """
-        data = request_bytes(request, target)
+    async def exchange(self, data: bytes, target: Target, reply: Reply, timeout_s: float) -> None:
+        """Send the request `data`; what comes back goes into `reply`. Raises TimeoutError, and
+        CallFailed with the reason."""
         deadline_s = self._loop.time() + timeout_s
-        connection = self._take((target.host, target.port))
+        connection = self.take(target)
         if connection is not None:
             try:
                 await _answer(connection, data, reply, deadline_s)
                 return
             except Stale:
-                if self._is_closed:
-                    raise CallFailed(NO_REPLY) from None
+                pass
+        await self.exchange_freshly(data, target, reply, deadline_s, connection is not None)
+
+    async def exchange_freshly(
+        self, data: bytes, target: Target, reply: Reply, deadline_s: float, is_again: bool
+    ) -> None:
+        """The same, on a connection of its own. `is_again`: it was lost with one before, and there
+        is no third try."""
+        if is_again and self._is_closed:
+            raise CallFailed(NO_REPLY)
         fresh = await self._open_by(deadline_s, target)
-        await _answer(fresh, data, reply, deadline_s, is_last=connection is not None)
+        await _answer(fresh, data, reply, deadline_s, is_last=is_again)
+
+    def take(self, target: Target) -> Connection | None:
+        """One that rests: for whoever sends something on it at once."""
+        while resting := self._resting.get((target.host, target.port)):
+            connection = next(reversed(resting))
+            self.wake(connection)
+            if not connection.is_closing:
+                return connection
+        return None
 
     def close(self) -> None:
         """Close every connection; running calls end with an error."""
@@ -96,30 +112,30 @@ class Pool:
         self._sockets.count -= 1
         self._open.discard(connection)
 
-    def _take(self, key: tuple[str, int]) -> Connection | None:
-        while resting := self._resting.get(key):
-            connection = next(reversed(resting))
-            self.wake(connection)
-            if not connection.is_closing:
-                return connection
-        return None
-
     def _sweep(self) -> None:
         """Close what has rested for too long; go on while anything rests."""
         self._sweeper = None
         before_s = self._loop.time() - KEPT_IDLE_S
-        resting = [one for some in self._resting.values() for one in some]
-        for connection in resting:
-            if connection.rests_since_s <= before_s:
-                connection.close()
+        for connection in self._rested_since(before_s):
+            connection.close()
         if self._resting:
             self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _rested_since(self, before_s: float) -> list[Connection]:
+        found: list[Connection] = []
+        for resting in self._resting.values():
+            for connection in resting:  # the one that has rested longest is the first
+                if connection.rests_since_s > before_s:
+                    break
+                found.append(connection)
+        return found
 
     # A new one
 
     async def _open_by(self, deadline_s: float, target: Target) -> Connection:
         async with asyncio.timeout_at(deadline_s):
             addresses = await self._addresses(target)
+            await self._wait_for_turn()
             self._sockets.make_room()
             self._sockets.count += 1
             try:
@@ -130,6 +146,25 @@ class Pool:
             except BaseException:
                 self._sockets.count -= 1
                 raise
+
+    async def _wait_for_turn(self) -> None:
+        if self._begun == 0:
+            self._loop.call_soon(self._next_turn)
+        self._begun += 1
+        if self._begun > BEGUN_AT_ONCE:
+            turn = self._loop.create_future()
+            self._to_begin.append(turn)
+            await turn
+
+    def _next_turn(self) -> None:
+        self._begun = 0
+        while self._to_begin and self._begun < BEGUN_AT_ONCE:
+            turn = self._to_begin.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                self._begun += 1
+        if self._begun:
+            self._loop.call_soon(self._next_turn)
 
     async def _addresses(self, target: Target) -> list[AddrInfoType]:
         if target.is_address:

@@ -9,34 +9,41 @@ from dq.db.rows import ChangeRow, MessageRow, State
 from dq.log.frames import Frame, Head
 from dq.queue.records import Op, Verdict, unpack
 
-_CHANGES = frozenset((Op.CANCEL, Op.MOVE, Op.SETTLE))
-_ENDS = {Verdict.DONE: State.DONE, Verdict.RETRY: State.DELAYED, Verdict.DEAD: State.DEAD}
+# An enum's member takes as long to find as the rest of a line here.
+_PUSH, _SETTLE, _CANCEL, _MOVE = map(int, (Op.PUSH, Op.SETTLE, Op.CANCEL, Op.MOVE))
+_RETRY = int(Verdict.RETRY)
+_ENDS = {
+    int(Verdict.DONE): int(State.DONE),
+    _RETRY: int(State.DELAYED),
+    int(Verdict.DEAD): int(State.DEAD),
+}
+_CANCELLED, _DELAYED = int(State.CANCELLED), int(State.DELAYED)
 
 
 Event = MessageRow | ChangeRow
 
 
 def events_of(frames: Iterable[Frame], head: Head) -> list[Event]:
-    """What the records tell, in their order; some tell nothing."""
-    found = (event_of(frame, head) for frame in frames)
-    return [event for event in found if event is not None]
+    """The pushes, and the changes of a job's state, that the records tell, in their order; other
+    records tell nothing."""
+    events: list[Event] = []
+    writer = bytes.fromhex(head.writer)
+    for frame in frames:
+        fields = unpack(frame.payload)
+        op = fields[0]
+        if op == _PUSH:
+            events.append(_message(fields, frame, writer, head))
+        elif op == _SETTLE:
+            events.append(_attempt(fields, frame, head))
+        elif op in (_CANCEL, _MOVE):
+            events.append(_order(fields, frame, head))
+    return events
 
 
-def event_of(frame: Frame, head: Head) -> Event | None:
-    """The push, or the change of a job's state, that a record tells; None for neither."""
-    fields = unpack(frame.payload)
-    op = fields[0]
-    if op == Op.PUSH:
-        return _message(fields, frame, head)
-    if op in _CHANGES:
-        return _change(fields, frame, head)
-    return None
-
-
-def _message(fields: list[Any], frame: Frame, head: Head) -> MessageRow:
-    _, stamp, digest, due, priority, timeout_ms, topic, id_, key, body = fields[:10]
+def _message(fields: list[Any], frame: Frame, writer: bytes, head: Head) -> MessageRow:
+    _, stamp, digest, due, priority, timeout_ms, topic, id_, key, body, *_ = fields
     return MessageRow(
-        stamp.to_bytes(8, "big") + bytes.fromhex(head.writer),
+        stamp.to_bytes(8, "big") + writer,
         topic.decode(),
         id_.decode(),
         digest,
@@ -49,20 +56,15 @@ def _message(fields: list[Any], frame: Frame, head: Head) -> MessageRow:
         timeout_ms,
         key.decode(),
         body,
+        _DELAYED,
+        0,
+        stamp,
     )
 
 
-def _change(fields: list[Any], frame: Frame, head: Head) -> ChangeRow:
+def _order(fields: list[Any], frame: Frame, head: Head) -> ChangeRow:
     op, stamp, digest, vstamp, vwriter, _, topic, id_ = fields[:8]
-    more: tuple[Any, ...]
-    if op == Op.CANCEL:
-        more = (State.CANCELLED, 0, None, "cancelled", "", "", 0, None, head.process, None)
-    elif op == Op.MOVE:
-        detail = "another due time"
-        more = (State.DELAYED, 0, None, detail, "", "", 0, fields[8], head.process, None)
-    else:
-        more = _attempt(fields)
-    state, attempt, status, detail, reply, url, ms, due, process, late_ms = more
+    is_cancel = op == _CANCEL
     return ChangeRow(
         vstamp.to_bytes(8, "big") + vwriter,
         topic.decode(),
@@ -71,34 +73,36 @@ def _change(fields: list[Any], frame: Frame, head: Head) -> ChangeRow:
         frame.pos,
         stamp,
         stamp // 1000,
-        state,
-        attempt,
-        status,
-        detail,
-        reply,
-        url,
-        ms,
-        due,
-        process,
-        head.host,
-        late_ms,
+        _CANCELLED if is_cancel else _DELAYED,
+        detail="cancelled" if is_cancel else "another due time",
+        due=None if is_cancel else fields[8],
+        process=head.process,
+        host=head.host,
     )
 
 
-def _attempt(fields: list[Any]) -> tuple[Any, ...]:
-    verdict, due = fields[9:11]
-    attempt, status, ms, url, detail, reply, process = fields[12:19]
-    is_first = attempt == 1 and bool(url) and len(fields) > 19
-    began_ms = fields[1] // 1000 - ms
-    return (
+def _attempt(fields: list[Any], frame: Frame, head: Head) -> ChangeRow:
+    _, stamp, digest, vstamp, vwriter, _, topic, id_, _, verdict, due, _, *story = fields
+    attempt, status, ms, url, detail, reply, process, *due_before = story
+    at_ms = stamp // 1000
+    is_first = attempt == 1 and url and due_before
+    return ChangeRow(
+        vstamp.to_bytes(8, "big") + vwriter,
+        topic.decode(),
+        id_.decode(),
+        digest,
+        frame.pos,
+        stamp,
+        at_ms,
         _ENDS[verdict],
         attempt,
         status,
         detail.decode(),
-        reply.decode(errors="replace"),
+        reply.decode("utf-8", "replace"),
         url.decode(),
         ms,
-        due if verdict == Verdict.RETRY else None,
+        due if verdict == _RETRY else None,
         process.decode(),
-        max(0, began_ms - fields[19]) if is_first else None,
+        head.host,
+        max(0, at_ms - ms - due_before[0]) if is_first else None,
     )

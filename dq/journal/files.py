@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -53,12 +52,12 @@ class DayFiles:
     def tell(self, told: Iterable[tuple[str, Stretch]]) -> None:
         """Write the lines of stretches, each of the writer beside it. Raises OSError, with nothing
         remembered: what was written then is cut off before it is told again."""
-        lines: dict[str, list[bytes]] = defaultdict(list)
+        lines: dict[str, list[Line]] = defaultdict(list)
         ends: dict[str, int] = {}
         for writer, stretch in told:
             ends[writer] = stretch.end
             for event in stretch.events:
-                name, line = line_of(event)
+                name, line = _line_of(event)
                 lines[name].append(line)
         try:
             sizes = {name: self._append(name, group) for name, group in lines.items()}
@@ -75,9 +74,9 @@ class DayFiles:
         if self._checkpoint.cursors.pop(writer, None) is not None:
             self._save()
 
-    def _append(self, name: str, lines: list[bytes]) -> int:
+    def _append(self, name: str, lines: list[Line]) -> int:
         """The size that the file has then."""
-        view = memoryview(b"\n".join(lines) + b"\n")
+        view = memoryview(_ENCODER.encode_lines(lines))
         fd = os.open(self._folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
         try:
             size = os.fstat(fd).st_size + len(view)
@@ -118,23 +117,68 @@ def _read(memory: Path) -> _Checkpoint:
         return _Checkpoint()
 
 
-def line_of(event: MessageRow | ChangeRow) -> tuple[str, bytes]:
-    """The file and the line (without its end) that tell of an event."""
+class _PushLine(msgspec.Struct, gc=False):
+    t: str
+    op: str
+    topic: str
+    id: str
+    due: int
+    priority: str
+    timeout: float | None
+    key: str | None
+    body: msgspec.Raw
+    version: str
+
+
+class _OrderLine(msgspec.Struct, gc=False):
+    t: str
+    op: str
+    topic: str
+    id: str
+    due: int | None
+    version: str
+
+
+class _AttemptLine(msgspec.Struct, gc=False):
+    t: str
+    topic: str
+    id: str
+    attempt: int
+    url: str
+    status: int | None
+    ms: int
+    result: str
+    detail: str
+    next_due: int | None
+    reply: str
+    process: str
+    version: str
+
+
+Line = _PushLine | _OrderLine | _AttemptLine
+_ENCODER = msgspec.json.Encoder()
+
+
+def _line_of(event: MessageRow | ChangeRow) -> tuple[str, Line]:
+    """The file and the line that tell of an event."""
     if isinstance(event, MessageRow):
-        return _name("request", event.created), msgspec.json.encode(_push_line(event))
+        return _name("request", event.created // _QUARTER_MS), _push_line(event)
+    quarter = event.at_ms // _QUARTER_MS
     if event.attempt:
-        return _name("notify", event.at_ms), msgspec.json.encode(_attempt_line(event))
-    return _name("request", event.at_ms), msgspec.json.encode(_order_line(event))
-
-
-def _name(kind: str, at_ms: int) -> str:
-    return _name_of_quarter(kind, at_ms // _QUARTER_MS)
+        return _name("notify", quarter), _attempt_line(event)
+    return _name("request", quarter), _order_line(event)
 
 
 @lru_cache(maxsize=64)
-def _name_of_quarter(kind: str, quarter: int) -> str:
+def _name(kind: str, quarter: int) -> str:
     """Days begin on a quarter of an hour in every time zone."""
     return f"{kind}_{clock.day_stamp(quarter * _QUARTER_MS)}.txt"
+
+
+@lru_cache(maxsize=1024)
+def _instant(at_ms: int) -> str:
+    """Thousands of lines fall into one second, and some into one millisecond."""
+    return f"{_second(at_ms // 1000)}{at_ms % 1000:03d}Z"
 
 
 @lru_cache(maxsize=64)
@@ -142,24 +186,19 @@ def _second(at_s: int) -> str:
     return clock.rfc3339(at_s * 1000)[:-4]
 
 
-def _instant(at_ms: int) -> str:
-    """As clock.rfc3339, for lines of which thousands fall into one second."""
-    return f"{_second(at_ms // 1000)}{at_ms % 1000:03d}Z"
-
-
-def _push_line(event: MessageRow) -> dict[str, Any]:
-    return {
-        "t": _instant(event.created),
-        "op": "push",
-        "topic": event.topic,
-        "id": event.id,
-        "due": event.due,
-        "priority": PRIORITIES[event.priority],
-        "timeout": event.timeout_ms / 1000 or None,
-        "key": event.bkey or None,
-        "body": msgspec.Raw(_one_line(event.body)),
-        "version": event.version.hex(),
-    }
+def _push_line(event: MessageRow) -> _PushLine:
+    return _PushLine(
+        _instant(event.created),
+        "push",
+        event.topic,
+        event.id,
+        event.due,
+        PRIORITIES[event.priority],
+        event.timeout_ms / 1000 or None,
+        event.bkey or None,
+        msgspec.Raw(_one_line(event.body)),
+        event.version.hex(),
+    )
 
 
 def _one_line(body: bytes) -> bytes:
@@ -167,30 +206,30 @@ def _one_line(body: bytes) -> bytes:
     return body.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
-def _order_line(event: ChangeRow) -> dict[str, Any]:
-    return {
-        "t": _instant(event.at_ms),
-        "op": "cancel" if event.state == State.CANCELLED else "reschedule",
-        "topic": event.topic,
-        "id": event.id,
-        "due": event.due,
-        "version": event.version.hex(),
-    }
+def _order_line(event: ChangeRow) -> _OrderLine:
+    return _OrderLine(
+        _instant(event.at_ms),
+        "cancel" if event.state == State.CANCELLED else "reschedule",
+        event.topic,
+        event.id,
+        event.due,
+        event.version.hex(),
+    )
 
 
-def _attempt_line(event: ChangeRow) -> dict[str, Any]:
-    return {
-        "t": _instant(event.at_ms),
-        "topic": event.topic,
-        "id": event.id,
-        "attempt": event.attempt,
-        "url": event.url,
-        "status": event.status,
-        "ms": event.ms,
-        "result": _RESULTS[event.state],
-        "detail": event.detail,
-        "next_due": event.due,
-        "reply": event.reply,
-        "process": event.process,
-        "version": event.version.hex(),
-    }
+def _attempt_line(event: ChangeRow) -> _AttemptLine:
+    return _AttemptLine(
+        _instant(event.at_ms),
+        event.topic,
+        event.id,
+        event.attempt,
+        event.url,
+        event.status,
+        event.ms,
+        _RESULTS[event.state],
+        event.detail,
+        event.due,
+        event.reply,
+        event.process,
+        event.version.hex(),
+    )

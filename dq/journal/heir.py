@@ -1,10 +1,10 @@
 """What the dead leave behind: their logs are applied, their leases given back.
 
-Once a second, and at once when a writer is seen to have died:
+At once when a writer has died, and once a second:
   1. whatever of a dead writer's log a bucket lacks is applied, by the very script and under the
      very name of the dead (so it happens once, however often it is tried);
   2. then its leases come back to ready: a killed consumer's jobs are called again at once;
-  3. leases that ran out (another host's consumer, a stopped one) come back to ready.
+  3. every other second leases that ran out (another host's consumer, a stopped one) come back.
 In that order: an outcome that reached the log is applied before its job could be leased again.
 Each bucket for itself: a node that is away holds up its own jobs only. A log that can't be read
 holds up nobody; what its writer had in hand comes back when the leases run out.
@@ -20,12 +20,14 @@ from pathlib import Path
 from dq.core import clock
 from dq.core.errors import DqError, NodeAway, NodeFull
 from dq.core.faults import reach
+from dq.core.pace import next_turn
+from dq.journal.endings import Endings
 from dq.log.frames import NOTE, LogDamaged, encode_frame
 from dq.log.log import append_to_dead, cut_torn_tail, read_frames
 from dq.log.neighbours import Neighbour, Neighbours
 from dq.queue import records
 from dq.queue.lane import AWAIT_OTHERS_MS, give_up
-from dq.queue.nodes import Bucket, NodeRefused, Nodes, ask
+from dq.queue.nodes import Bucket, NodeRefused, Nodes, ask, ask_all
 from dq.queue.records import Code, StoredJob
 from dq.queue.resend import missing_records
 from dq.queue.steady import SteadyClock
@@ -34,8 +36,10 @@ from dq.queue.writer import Writer
 
 _log = logging.getLogger(__name__)
 
-LOOK_S = 0.2
 EACH_S = 1.0
+RESCUE_EACH_S = 1.5
+AGAIN_S = 0.2
+"""While something is left to do for one of the dead."""
 MOST_LOSSES = 3
 RESCUE_MOST = 500
 BURIED = "buried"
@@ -46,6 +50,7 @@ class Heir:
     """Takes over from the writers of this host that have died."""
 
     def __init__(self, nodes: Nodes, store: Store, writer: Writer, root: Path) -> None:
+        self._nodes = nodes
         self._buckets = {bucket.name: bucket for bucket in nodes.buckets}
         self._store = store
         self._writer = writer
@@ -56,16 +61,34 @@ class Heir:
         self._waits_since_ms: dict[tuple[bytes, str], float] = {}
         self._clocks = {node.name: SteadyClock(node.name) for node in nodes.all}
         self._next_token = 1
+        self._has_news = asyncio.Event()
 
     async def run(self) -> None:
         """Until cancelled."""
-        full_at_ms = 0.0
+        endings = Endings(self._has_news.set)
+        turns = asyncio.create_task(self._look_each_turn())
+        next_rescue_ms = 0.0
+        try:
+            while True:
+                self._has_news.clear()
+                dead = self._find_dead()
+                endings.watch({one.head.pid for one in self._neighbours.look() if one not in dead})
+                is_rescue_due = clock.mono_ms() >= next_rescue_ms
+                await self.tick(dead, expired=is_rescue_due)
+                if is_rescue_due:
+                    next_rescue_ms = clock.mono_ms() + RESCUE_EACH_S * 1000
+                if self._unburied(dead):
+                    await asyncio.sleep(AGAIN_S)
+                else:
+                    await self._has_news.wait()
+        finally:
+            turns.cancel()
+            endings.close()
+
+    async def _look_each_turn(self) -> None:
         while True:
-            dead = self._find_dead()
-            if self._unburied(dead) or clock.mono_ms() >= full_at_ms:
-                await self.tick(dead)
-                full_at_ms = clock.mono_ms() + EACH_S * 1000
-            await asyncio.sleep(LOOK_S)
+            await next_turn(EACH_S)
+            self._has_news.set()
 
     def _find_dead(self) -> list[Neighbour]:
         everyone = self._neighbours.look()
@@ -75,10 +98,11 @@ class Heir:
                 _log.error("log %s can't be read and is left alone: %s", name, reason)
         return [one for one in everyone if not one.is_alive()]
 
-    async def tick(self, dead: list[Neighbour] | None = None) -> None:
-        """One pass over the dead and over the leases that ran out."""
+    async def tick(self, dead: list[Neighbour] | None = None, *, expired: bool = True) -> None:
+        """One pass over the dead and, with `expired`, over the leases that ran out."""
         dead = self._find_dead() if dead is None else dead
-        for one in dead:
+        buried = [one for one in dead if (one.folder / BURIED).exists()]
+        for one in [one for one in dead if one not in buried] + await self._find_lacking(buried):
             try:
                 await self._bury(one)
             except (NodeAway, NodeFull) as error:
@@ -87,7 +111,8 @@ class Heir:
                 self._tell_once(one, error)
                 for name in self._buckets:
                     one.vouch(name, 0)
-        await self._rescue_expired(self._unburied(dead))
+        if expired:
+            await self._rescue_expired(self._unburied(dead))
 
     def _unburied(self, dead: list[Neighbour]) -> list[Neighbour]:
         """Those that something is still to be done for; not the ones that can't be read."""
@@ -97,14 +122,49 @@ class Heir:
             if one.folder.name not in self._told and not (one.folder / BURIED).exists()
         ]
 
-    async def _rescue_expired(self, unburied: list[Neighbour]) -> None:
-        for bucket in self._buckets.values():
-            if any((one.writer, bucket.name) not in self._taken_over for one in unburied):
-                continue
+    async def _find_lacking(self, buried: list[Neighbour]) -> list[Neighbour]:
+        """Those whose records a bucket may lack again: it fell back, or was begun anew."""
+        lacking: set[bytes] = set()
+        for node in self._nodes.all if buried else ():
+            fields = ("epoch", *(b"h" + one.writer for one in buried))
+            commands = [("HMGET", bucket.keys[0], *fields) for bucket in node.buckets]
             try:
-                await self._rescue(bucket, b"")
+                answers = await ask_all(node, commands)
             except NodeAway as error:
-                _log.debug("%s: %s", bucket.name, error.detail)
+                _log.debug("%s", error.detail)
+                continue
+            for bucket, (epoch, *applied) in zip(node.buckets, answers, strict=True):
+                bucket.epoch = epoch or bucket.epoch
+                lacking |= {
+                    one.writer
+                    for one, position in zip(buried, applied, strict=True)
+                    if not epoch or not self._is_whole(one, bucket, int(position or 0))
+                }
+        return [one for one in buried if one.writer in lacking]
+
+    def _is_whole(self, one: Neighbour, bucket: Bucket, applied: int) -> bool:
+        """Whether there is nothing to do for one of the dead in a bucket that stands there."""
+        if one.writer not in self._ends or not one.is_sure(bucket.name):
+            return False
+        last = self._ends[one.writer].get(bucket.name, 0)
+        if not last:
+            return True
+        is_told = applied <= one.high_of(bucket.name)
+        return is_told and applied >= last and one.is_declared(bucket.name, bucket.epoch_number)
+
+    async def _rescue_expired(self, unburied: list[Neighbour]) -> None:
+        free = [
+            self._rescue_those_of(bucket)
+            for bucket in self._buckets.values()
+            if all((one.writer, bucket.name) in self._taken_over for one in unburied)
+        ]
+        await asyncio.gather(*free)
+
+    async def _rescue_those_of(self, bucket: Bucket) -> None:
+        try:
+            await self._rescue(bucket, b"")
+        except NodeAway as error:
+            _log.debug("%s: %s", bucket.name, error.detail)
 
     def _tell_once(self, one: Neighbour, error: Exception) -> None:
         if one.folder.name not in self._told and one.folder.exists():  # else it was retired

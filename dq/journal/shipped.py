@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dq.core import clock
 from dq.db.journal_store import JournalStore
+from dq.journal.asked import ask_to_ship
 from dq.log.frames import NOTE
 from dq.log.log import end_of_records, read_frames
 from dq.queue.records import unpack
@@ -29,6 +30,7 @@ async def wait_shipped(root: Path, store: JournalStore, within_ms: float) -> dic
         behind = {folder: pos for folder, pos in places.items() if pos < wanted[folder]}
         if not behind or clock.mono_ms() > deadline_ms:
             return behind
+        ask_to_ship(root)
         await asyncio.sleep(LOOK_S)
 
 

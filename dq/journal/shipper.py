@@ -17,8 +17,10 @@ from pathlib import Path
 from dq.core import clock
 from dq.core.errors import DatabaseAway
 from dq.core.faults import reach
+from dq.core.pace import next_turn
 from dq.db.journal_store import JournalStore
 from dq.db.rows import Batch, ChangeRow, CursorMoved, MessageRow, State
+from dq.journal.asked import Asked
 from dq.journal.files import DayFiles
 from dq.journal.heir import BURIED
 from dq.journal.tail import STRETCH_BYTES, STRETCH_MOST, Stretch, Tail
@@ -28,9 +30,13 @@ from dq.log.neighbours import Neighbour, Neighbours
 
 _log = logging.getLogger(__name__)
 
-LOOK_S = 0.2
+LOOK_S = 0.5
+"""What comes meanwhile costs less together: a transaction of some thousand rows writes each page
+of an index once. Who waits for SQL asks, see dq.journal.asked."""
+
+ASKED_EACH_MS = 40
 AWAY_PAUSE_S = 1.0
-TIDY_MS = 1_000
+TIDY_MS = 3_000
 UNSEEN_MS = 2_000
 """By then all processes have noticed that a log is no longer there."""
 
@@ -60,17 +66,35 @@ class Shipper:
         self._to_sql: dict[bytes, Tail] = {}
         self._sql_away_since_ms: float | None = None
         self._next_tidy_ms = 0.0
+        self._is_time = asyncio.Event()
         self._has_news = asyncio.Event()
+        self._asked = Asked(root, self._is_time.set)
         self.has_deaths = asyncio.Event()
 
     async def run_files(self) -> None:
         """Until cancelled. Everything else here goes by its pace."""
+        turns = asyncio.create_task(self._keep_time())
+        try:
+            while True:
+                self._is_time.clear()
+                not_before_ms = clock.mono_ms() + ASKED_EACH_MS
+                told = self._tell_all()
+                if told or clock.mono_ms() >= self._next_tidy_ms:
+                    self._has_news.set()
+                if any(one.is_full for one in told):
+                    await asyncio.sleep(0)
+                    continue
+                await self._is_time.wait()
+                await asyncio.sleep(max(0.0, not_before_ms - clock.mono_ms()) / 1000)
+        finally:
+            turns.cancel()
+            self._asked.close()
+
+    async def _keep_time(self) -> None:
         while True:
-            told = self._tell_all()
-            if told or clock.mono_ms() >= self._next_tidy_ms:
-                self._has_news.set()
-            # What comes while it sleeps costs less together than each for itself.
-            await asyncio.sleep(0 if told and any(one.is_full for one in told) else LOOK_S)
+            self._asked.listen()
+            await next_turn(LOOK_S)
+            self._is_time.set()
 
     async def run_sql(self, prepare: Callable[[], Awaitable[None]]) -> None:
         """Until cancelled. `prepare` makes the schema, at first and whenever SQL was away."""
@@ -116,6 +140,7 @@ class Shipper:
                 reach("journal.told")
             except OSError as error:
                 _log.error("the log files can't be written: %s", error)
+                self._has_news.set()
                 return []
             for tail, stretch in group:
                 tail.advance(stretch)
@@ -147,6 +172,7 @@ class Shipper:
         except CursorMoved as error:
             _log.warning("the journal is ahead of this process: %s", error)
             self._to_sql[error.writer].pos = error.actual
+            self._has_news.set()
             return
         for one in rejected:
             row = one.row

@@ -17,7 +17,7 @@ from dq.log.log import Newest, read_frames
 from dq.log.neighbours import Neighbour
 from dq.queue.records import unpack
 
-STRETCH_MOST = 2_000
+STRETCH_MOST = 4_000
 STRETCH_BYTES = 8 * 1024 * 1024
 RECENT_MOST = 4
 """How many stretches are kept for the other reader of a log."""
@@ -63,8 +63,7 @@ class Tail:
         state = self._state()
         if state == self._seen:
             return None
-        applied = self.log.high[: len(self.log.head.buckets)].tolist()
-        frames, end, is_full = self._read_on(applied)
+        frames, end, is_full = self._read_on(self._certain())
         if end == self.pos:
             self._seen = state
             return None
@@ -87,22 +86,24 @@ class Tail:
     def _state(self) -> object:
         return *self._newest.look(), self.log.high[: len(self.log.head.buckets)].tobytes(), self.pos
 
-    def _read_on(self, applied: Sequence[int]) -> tuple[list[Frame], int, bool]:
+    def _read_on(self, certain: Sequence[int]) -> tuple[list[Frame], int, bool]:
         """Records up to the first that is uncertain, and all notes; where the records end, and
         whether only for their number. Each reader ends where the other is: from there on they
         read the same."""
         until = self._other.pos if self._other and self._other.pos > self.pos else sys.maxsize
+        full_at = self.pos + STRETCH_BYTES
         frames: list[Frame] = []
         end = self.pos
         is_full = False
         for frame in read_frames(self.log.folder, self.pos):
-            if frame.bucket == NOTE:
+            begin, after, bucket, seq, _ = frame
+            if bucket == NOTE:
                 self._note(frame)
-            is_full = len(frames) >= STRETCH_MOST or end - self.pos > STRETCH_BYTES
-            if is_full or frame.pos >= until or not self._is_certain(frame, applied):
+            is_full = len(frames) >= STRETCH_MOST or end > full_at
+            if is_full or begin >= until or (bucket != NOTE and seq > certain[bucket]):
                 break
-            end = frame.end
-            if frame.bucket != NOTE:
+            end = after
+            if bucket != NOTE:
                 frames.append(frame)
         else:
             self._notes_read = max(self._notes_read, end)
@@ -122,7 +123,9 @@ class Tail:
         _, _, bucket, seq, _ = unpack(frame.payload)
         self._refused[bucket, seq] = frame.pos
 
-    def _is_certain(self, frame: Frame, applied: Sequence[int]) -> bool:
-        if frame.bucket == NOTE or frame.seq <= applied[frame.bucket]:
-            return True
-        return self.log.head.buckets[frame.bucket] not in self._buckets
+    def _certain(self) -> list[int]:
+        """For each bucket of this log up to which record the story is told for good."""
+        buckets = self.log.head.buckets
+        applied = self.log.high[: len(buckets)].tolist()
+        pairs = zip(buckets, applied, strict=True)
+        return [last if name in self._buckets else sys.maxsize for name, last in pairs]

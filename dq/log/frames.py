@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import NamedTuple
 
 import msgspec
@@ -100,44 +100,35 @@ def decode_head(data: bytes) -> tuple[Head, int]:
         raise LogDamaged(f"the segment's head cannot be read: {error}") from error
 
 
-def decode_frames(data: bytes, base: int, offset: int = 0) -> Iterator[Frame]:
-    """The frames in `data` from `offset` on; `base` is the log position of data[0].
+def decode_frames(data: bytes, base: int, offset: int = 0) -> Generator[Frame, None, int]:
+    """The frames in `data` from `offset` on; `base` is the log position of data[0]. Returns the
+    position up to which all is whole.
 
     Ends at a tail that was never synced. Raises LogDamaged for a broken frame that was.
     """
-    for frame in whole_frames(data, base, offset):
-        offset = frame.end - base
-        yield frame
-    while (after := _after_mark(data, offset)) > offset:
-        offset = after
+    offset = (yield from whole_frames(data, base, offset)) - base
     if offset + _FRAME.size <= len(data):
         _refuse_if_synced(data, base, offset)
+    return base + offset
 
 
-def whole_frames(data: bytes, base: int, offset: int = 0) -> Iterator[Frame]:
+def whole_frames(data: bytes, base: int, offset: int = 0) -> Generator[Frame, None, int]:
     """The same up to the first one that is not whole, whatever the reason; for those who can look
-    further than `data`. This loop is passed for each record several times: nothing is called."""
-    end_of_data, size, crc32 = len(data), _FRAME.size, zlib.crc32
+    further than `data`. This loop is passed for each record several times: what can be is C."""
+    end_of_data, size, crc32, make = len(data), _FRAME.size, zlib.crc32, tuple.__new__
+    read_head, tag = _FRAME.unpack_from, _TAG.pack
     while (begin := offset + size) <= end_of_data:
-        magic, bucket, length, crc, seq = _FRAME.unpack_from(data, offset)
+        magic, bucket, length, crc, seq = read_head(data, offset)
         end = begin + length
         payload = data[begin:end]
         if magic != _MAGIC or end > end_of_data:
-            return
-        if crc32(payload, crc32(_TAG.pack(bucket, seq))) != crc:
-            return
+            break
+        if crc32(payload, crc32(tag(bucket, seq))) != crc:
+            break
         if bucket != _MARK:
-            yield Frame(base + offset, base + end, bucket, seq, payload)
+            yield make(Frame, (base + offset, base + end, bucket, seq, payload))
         offset = end
-
-
-def _after_mark(data: bytes, offset: int) -> int:
-    """Where the mark at `offset` ends; `offset` itself where there is no whole one."""
-    if offset + _FRAME.size > len(data):
-        return offset
-    magic, bucket, length, crc, synced = _FRAME.unpack_from(data, offset)
-    is_mark = magic == _MAGIC and bucket == _MARK and length == 0
-    return offset + _FRAME.size if is_mark and _is_whole(bucket, synced, b"", crc) else offset
+    return base + offset
 
 
 def _is_whole(bucket: int, seq: int, payload: bytes, crc: int) -> bool:

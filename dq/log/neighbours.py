@@ -11,8 +11,11 @@ import fcntl
 import os
 from pathlib import Path
 
+from dq.core import clock
 from dq.log.frames import Head, LogDamaged
 from dq.log.log import BOOTS, EPOCHS, boot_number, open_high, read_head
+
+SETTLED_MS = 1_000
 
 
 class Neighbour:
@@ -80,17 +83,35 @@ class Neighbours:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._path = str(root)
         self._known: dict[str, Neighbour] = {}
+        self._changed_ns = 0
         self.damaged: dict[str, str] = {}
 
     def look(self) -> list[Neighbour]:
-        """The logs there are now. One that can't be read is in `damaged`, with the reason."""
-        names = set(os.listdir(self._root)) if self._root.is_dir() else set()
+        """The logs there are now. One that can't be read is in `damaged`, with the reason.
+
+        Costs one look at the disk while no log comes or goes.
+        """
+        try:
+            changed_ns = os.stat(self._path).st_mtime_ns
+        except FileNotFoundError:
+            self._known.clear()
+            return []
+        if changed_ns != self._changed_ns:
+            # Time stamps are coarse: another change just now could have the same one.
+            is_settled = clock.now_ms() - changed_ns // 1_000_000 > SETTLED_MS
+            self._changed_ns = changed_ns if self._list() and is_settled else 0
+        return list(self._known.values())
+
+    def _list(self) -> bool:
+        """Whether all that is there is known now."""
+        names = set(os.listdir(self._root))
         for gone in self._known.keys() - names:
             del self._known[gone]
         for name in sorted(names - self._known.keys() - self.damaged.keys()):
             self._meet(name)
-        return list(self._known.values())
+        return names <= self._known.keys() | self.damaged.keys()
 
     def _meet(self, name: str) -> None:
         folder = self._root / name

@@ -23,19 +23,15 @@ def frames_of_segment(start: int, path: Path, from_pos: int, *, is_last: bool) -
     with path.open("rb", buffering=0) as file:
         offset = max(end_of_head(file.read(_HEAD_BYTES)), from_pos - start)
         file.seek(offset)
-        base = end = start + offset
+        base = start + offset
         data = file.read(_PIECE_BYTES)
         while len(data) >= _PIECE_BYTES:
-            for frame in whole_frames(data, base):
-                end = frame.end
-                yield frame
+            end = yield from whole_frames(data, base)
             if end == base:
                 break  # broken, or larger than a piece
             data = data[end - base :] + file.read(_PIECE_BYTES)
             base = end
         data += file.read()
-    for frame in decode_frames(data, base):
-        end = frame.end
-        yield frame
+    end = yield from decode_frames(data, base)
     if not is_last and end < base + len(data):
         raise LogDamaged(f"{path} is broken at position {end}, but another segment follows")

@@ -15,7 +15,7 @@ BUCKET_KEYS = (
     "turns1",
     "turns2",
     "leases",  # sorted set: digest, by the ms at which the lease runs out: the running ones
-    "holders",  # hash: digest -> [token, consumer, version, topic] of its lease
+    "holders",  # hash: digest -> token, version and topic of its lease
     "limits",  # hash: topic -> [held, concurrency, rate]: only topics that have a limit
     "gauges",  # hash: n<topic> callbacks in flight, t<topic> when the next may start (rate)
     "crashes",  # hash: digest -> how often its lease was lost

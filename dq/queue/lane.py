@@ -86,7 +86,6 @@ class Host(Protocol):
     @property
     def asks_replica(self) -> bool: ...
 
-    def last_seq(self, bucket: Bucket) -> int: ...
     def forget(self, entry: Entry) -> None: ...
     async def note_refusals(self, bucket: Bucket, refused: list[tuple[int, Code]]) -> None: ...
 
@@ -96,10 +95,13 @@ class Lane:
 
     def __init__(self, host: Host, bucket: Bucket) -> None:
         self._host = host
-        self._bucket = bucket
+        self.bucket = bucket
         self._queue: deque[Entry] = deque()
         self._has_work = asyncio.Event()
         self._busy = asyncio.Lock()
+        self._applied = 0
+        """The last record that was seen applied. What the log has beyond it is not on the disk yet,
+        or in the queue: the node has not lost it."""
         self._away_since_ms: float | None = None
         self._is_full = False
         self._is_unconfirmed_told = False
@@ -112,38 +114,47 @@ class Lane:
         for entry in self._queue:
             if entry.since_ms > before_ms:
                 break
-            entry.fail(NodeAway(f"{self._bucket.node.name} did not answer in time"))
+            entry.fail(NodeAway(f"{self.bucket.node.name} did not answer in time"))
 
     async def run(self) -> None:
-        """Apply what comes, for ever; once a second when idle see that nothing was lost."""
+        """Apply what comes, for ever, and send again what the node has lost meanwhile."""
         while True:
-            try:
-                async with asyncio.timeout(1.0):
-                    await self._has_work.wait()
-            except TimeoutError:
-                await self.catch_up()
-                continue
+            await self._has_work.wait()
             self._has_work.clear()
+            if not self._queue:
+                await self.catch_up()
             while self._queue:
                 async with self._busy:
                     await self._apply_group(self._next_group())
 
     async def catch_up(self) -> None:
         """Compare what the node has of this writer with what it once had."""
-        last = self._host.last_seq(self._bucket)
+        last = self._applied
         if not last or self._queue:
             return
         try:
-            epoch, _, applied = await read_position(self._bucket, self._host.name)
+            epoch, _, applied = await read_position(self.bucket, self._host.name)
         except NodeAway as error:
-            self._tell_away(error)
+            self.tell_away(error)
             return
-        self._tell_back()
-        self._bucket.epoch = epoch or self._bucket.epoch
-        if epoch and self._is_declared() and applied < last:
+        if self._is_behind(epoch, applied, last):
             async with self._busy:
                 if await self._rewind(applied, last + 1):
                     self._see_applied(last)
+
+    def idle_at(self) -> int:
+        """The last record that was applied; 0 without any, and while at work."""
+        return 0 if self._queue or self._busy.locked() else self._applied
+
+    def see(self, epoch: bytes, applied: int, last: int) -> None:
+        """Where the node stands, asked when this was idle at `last`."""
+        if self._is_behind(epoch, applied, last):
+            self._has_work.set()
+
+    def _is_behind(self, epoch: bytes, applied: int, last: int) -> bool:
+        self._tell_back()
+        self.bucket.epoch = epoch or self.bucket.epoch
+        return bool(epoch) and self._is_declared() and applied < last
 
     def _next_group(self) -> list[Entry]:
         group: list[Entry] = []
@@ -166,7 +177,7 @@ class Lane:
             if len(group) > 1:
                 await self._apply_group(group[: len(group) // 2])
                 return
-            _log.error("record %d of %s is set aside: %s", group[0].seq, self._bucket.name, error)
+            _log.error("record %d of %s is set aside: %s", group[0].seq, self.bucket.name, error)
             codes = await self._send(group[0].seq, [NOTHING], "")
             refused[group[0].seq] = Code.REFUSED
         reach("write.applied")
@@ -192,7 +203,7 @@ class Lane:
             if code >= Code.REFUSED
         ]
         if to_note:
-            await self._host.note_refusals(self._bucket, to_note)
+            await self._host.note_refusals(self.bucket, to_note)
             reach("write.noted")
         self._see_applied(group[-1].seq)
         reach("write.counted")
@@ -212,7 +223,7 @@ class Lane:
             await self._until_declared()
             try:
                 answer = await self._host.store.apply(
-                    self._bucket,
+                    self.bucket,
                     self._host.name,
                     first,
                     payloads,
@@ -220,7 +231,7 @@ class Lane:
                     asks_replica=self._host.asks_replica,
                 )
             except NodeAway as error:
-                self._tell_away(error)
+                self.tell_away(error)
                 await asyncio.sleep(0.1)
                 continue
             self._tell_back()
@@ -249,46 +260,47 @@ class Lane:
             _log.error(
                 "%s: writing waits: no replica has it on its disk (is one connected, with "
                 "appendonly on?); DQ_DURABILITY=replicated wants that",
-                self._bucket.name,
+                self.bucket.name,
             )
 
     def _see_applied(self, seq: int) -> None:
-        self._host.log.high[self._bucket.index] = seq
-        self._host.log.high[EPOCHS + self._bucket.index] = self._bucket.epoch_number
+        self._applied = seq
+        self._host.log.high[self.bucket.index] = seq
+        self._host.log.high[EPOCHS + self.bucket.index] = self.bucket.epoch_number
 
     def _is_declared(self) -> bool:
         high = self._host.log.high
-        index = self._bucket.index
-        return not high[index] or high[EPOCHS + index] == self._bucket.epoch_number
+        index = self.bucket.index
+        return not high[index] or high[EPOCHS + index] == self.bucket.epoch_number
 
     async def _until_declared(self) -> None:
         """In a bucket that was begun anew it is for dq-redis-checker to say what stands there of
         this writer: what the journal has is put back from there and not sent again."""
-        while self._bucket.epoch and not self._is_declared():
+        while self.bucket.epoch and not self._is_declared():
             await asyncio.sleep(0.02)
             try:
-                epoch, _, _ = await read_position(self._bucket, self._host.name)
+                epoch, _, _ = await read_position(self.bucket, self._host.name)
             except NodeAway as error:
-                self._tell_away(error)
+                self.tell_away(error)
                 continue
-            self._bucket.epoch = epoch or self._bucket.epoch
+            self.bucket.epoch = epoch or self.bucket.epoch
 
     async def _adopt(self, epoch: bytes) -> None:
         """The bucket was begun anew, or is about to be; what it lacks shows as a gap."""
-        if epoch and epoch != self._bucket.epoch:
-            self._bucket.epoch = epoch
+        if epoch and epoch != self.bucket.epoch:
+            self.bucket.epoch = epoch
         else:
             await asyncio.sleep(0.05)
 
     async def _rewind(self, applied: int, until: int) -> bool:
         """Send again what lies after `applied` and before `until`; False when that can't be done
         now: the log lacks it, or the node has no memory for it."""
-        name = self._bucket.name
+        name = self.bucket.name
         chunks = await asyncio.to_thread(
-            missing_records, self._host.log.folder, self._bucket.index, applied, until
+            missing_records, self._host.log.folder, self.bucket.index, applied, until
         )
         if not chunks or chunks[0][0] != applied + 1:
-            await give_up(self._host.store, self._bucket, self._host.log.folder, applied + 1)
+            await give_up(self._host.store, self.bucket, self._host.log.folder, applied + 1)
             return False
         total = sum(len(payloads) for _, payloads in chunks)
         if not self._is_full:
@@ -306,16 +318,17 @@ class Lane:
         """What was accepted once can't be refused now; it waits, told about once."""
         if not self._is_full:
             self._is_full = True
-            _log.error("%s: what it had lost can't be sent again yet: %s", self._bucket.name, error)
+            _log.error("%s: what it had lost can't be sent again yet: %s", self.bucket.name, error)
         await asyncio.sleep(1.0)
 
-    def _tell_away(self, error: NodeAway) -> None:
+    def tell_away(self, error: NodeAway) -> None:
+        """The node does not answer."""
         if self._away_since_ms is None:
             self._away_since_ms = clock.mono_ms()
-            _log.warning("%s: writing waits: %s", self._bucket.name, error.detail)
+            _log.warning("%s: writing waits: %s", self.bucket.name, error.detail)
 
     def _tell_back(self) -> None:
         if self._away_since_ms is not None:
             seconds = (clock.mono_ms() - self._away_since_ms) / 1000
             self._away_since_ms = None
-            _log.warning("%s: writing goes on after %.1f s", self._bucket.name, seconds)
+            _log.warning("%s: writing goes on after %.1f s", self.bucket.name, seconds)

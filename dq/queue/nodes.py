@@ -221,6 +221,24 @@ async def ask(
             command.close()  # it may never have had its turn
 
 
+async def ask_all(
+    node: Node,
+    commands: Sequence[tuple[Any, ...]],
+    timeout_s: float = TIMEOUT_S,
+    *,
+    blocks: bool = False,
+) -> list[Any]:
+    """The answers to commands that are sent together, in one round trip; one after the other where
+    the node is a cluster. The first error is raised, as by `ask`."""
+    run = node.client.execute_command
+    if isinstance(node.client, RedisCluster):
+        return [await ask(node, run(*one), timeout_s, blocks=blocks) for one in commands]
+    pipe = node.client.pipeline(transaction=False)
+    for command in commands:
+        pipe.execute_command(*command)
+    return await ask(node, pipe.execute(), timeout_s, blocks=blocks)
+
+
 def _translate(node: Node, error: Exception) -> DqError:
     words = str(error)
     if isinstance(error, OutOfMemoryError) or "OOM" in words:

@@ -8,9 +8,11 @@ which never repeats within a writer: (stamp, writer) names a version of a job.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
+from struct import Struct
 from typing import Any
 
 import msgpack
@@ -118,45 +120,84 @@ def unpack(payload: bytes) -> list[Any]:
     return fields
 
 
+# A job in a bucket's hash: lua/job.lua says what lies where.
+_WIDTHS = (2, 3, 4, 6)
+_WIDTH_BITS = [8 * width - 1 for width in _WIDTHS]
+_TOLD, _LIVED = 16, 32
+_NORMAL = 1
+_HEAD = Struct(">Q8s")  # flags and stamp, writer
+_STAMP_BITS = 56
+_STAMP_MASK = (1 << _STAMP_BITS) - 1
+
+
 def unpack_job(payload: bytes) -> StoredJob:
-    """The job in a bucket's hash (written by lua/bucket.lua's `save`)."""
-    fields = unpack(payload)
-    stamp, writer, seq, due, retries, priority, timeout, topic, id_, key, body = fields[:11]
+    """The job in a bucket's hash (packed by lua/job.lua, or `pack_job`)."""
+    head, writer = _HEAD.unpack_from(payload)
+    flags = head >> _STAMP_BITS
+    if flags > 63:
+        raise ValueError("a job was packed by another version of dq")
+    stamp = head & _STAMP_MASK
+    at = 16 + _WIDTHS[flags & 3]
+    seq = int.from_bytes(payload[16:at], "big")
+    from_, at = at, at + _WIDTHS[flags >> 2 & 3]
+    due_ms = stamp // 1000 + int.from_bytes(payload[from_:at], "big", signed=True)
+    topic, at = _text_at(payload, at)
+    id_, at = _text_at(payload, at)
+    priority, timeout_ms, key = _NORMAL, 0, ""
+    if flags & _TOLD:
+        priority, timeout_ms = payload[at], int.from_bytes(payload[at + 1 : at + 4], "big")
+        key, at = _text_at(payload, at + 4)
+    retries, is_closed, changed = 0, False, 0
+    if flags & _LIVED:
+        retries, is_closed = int.from_bytes(payload[at : at + 2], "big"), payload[at + 2] == 1
+        changed, at = int.from_bytes(payload[at + 3 : at + 10], "big"), at + 10
     return StoredJob(
-        version=Version(stamp, writer, seq),
-        due_ms=due,
-        retries=retries,
-        priority=priority,
-        timeout_ms=timeout,
-        topic=topic.decode(),
-        id=id_.decode(),
-        key=key.decode(),
-        body=body,
-        changed=fields[12],
-        is_closed=fields[11] == 1,
+        Version(stamp, writer, seq),
+        due_ms,
+        retries,
+        priority,
+        timeout_ms,
+        topic,
+        id_,
+        key,
+        payload[at:],
+        changed,
+        is_closed,
     )
+
+
+def _text_at(payload: bytes, at: int) -> tuple[str, int]:
+    """A text that NUL ends, and where what follows it begins."""
+    end = payload.index(0, at)
+    return payload[at:end].decode(), end + 1
 
 
 def pack_job(job: StoredJob) -> bytes:
     """A job as a bucket's hash holds it; the reverse of `unpack_job`."""
     version = job.version
-    return pack(
-        [
-            version.stamp,
-            version.writer,
-            version.seq,
-            job.due_ms,
-            job.retries,
-            job.priority,
-            job.timeout_ms,
-            job.topic,
-            job.id,
-            job.key,
-            job.body,
-            int(job.is_closed),
-            job.changed,
-        ]
-    )
+    ahead_ms = job.due_ms - job.created_ms
+    seq_width, ahead_width = _width_of(version.seq), _width_of(ahead_ms)
+    flags = seq_width | ahead_width << 2
+    told = lived = b""
+    if job.priority != _NORMAL or job.timeout_ms or job.key:
+        flags |= _TOLD
+        told = bytes([job.priority]) + job.timeout_ms.to_bytes(3, "big") + job.key.encode() + b"\0"
+    if job.retries or job.is_closed or job.changed:
+        flags |= _LIVED
+        lived = job.retries.to_bytes(2, "big") + bytes([job.is_closed])
+        lived += job.changed.to_bytes(7, "big")
+    head = [
+        _HEAD.pack(flags << _STAMP_BITS | version.stamp, version.writer),
+        version.seq.to_bytes(_WIDTHS[seq_width], "big"),
+        ahead_ms.to_bytes(_WIDTHS[ahead_width], "big", signed=True),
+        f"{job.topic}\0{job.id}\0".encode(),
+    ]
+    return b"".join([*head, told, lived, job.body])
+
+
+def _width_of(number: int) -> int:
+    """An index into _WIDTHS; the same as lua/job.lua's."""
+    return bisect_left(_WIDTH_BITS, (number if number >= 0 else ~number).bit_length())
 
 
 NOTHING = pack([Op.NOTHING])

@@ -82,7 +82,8 @@ class _Script:
 
     def __init__(self, *names: str) -> None:
         folder = resources.files("dq.queue") / "lua"
-        self.source = "\n".join((folder / f"{name}.lua").read_text() for name in names).encode()
+        parts = ((folder / f"{name}.lua").read_text() for name in ("job", "bucket", *names))
+        self.source = "\n".join(parts).encode()
         self.sha = sha1(self.source).hexdigest().encode()  # Redis names scripts so
 
     async def __call__(self, bucket: Bucket, *args: Any) -> Any:
@@ -117,21 +118,21 @@ class Store:
     """The transitions. `now_ms` is None but in tests: then the node's own clock decides."""
 
     def __init__(self) -> None:
-        changes = ("bucket", "changes", "push", "cancel", "move", "settle", "runs")
+        changes = ("changes", "push", "cancel", "move", "settle", "runs")
         self._apply = _Script(*changes, "apply")
-        self._forward = _Script("bucket", "forward")
-        self._lease = _Script("bucket", "lease")
-        self._extend = _Script("bucket", "extend")
-        self._give_back = _Script("bucket", "give_back")
-        self._rescue = _Script("bucket", "rescue")
-        self._limit = _Script("bucket", "limit")
-        self._found = _Script("bucket", "found")
-        self._reassert = _Script("bucket", "reassert")
-        self._restore = _Script("bucket", "restore")
-        self._wipe = _Script("bucket", "wipe")
-        self._find = _Script("bucket", "find")
-        self._audit = _Script("bucket", "audit")
-        self._tally = _Script("bucket", "tally")
+        self._forward = _Script("forward")
+        self._lease = _Script("lease")
+        self._extend = _Script("extend")
+        self._give_back = _Script("give_back")
+        self._rescue = _Script("rescue")
+        self._limit = _Script("limit")
+        self._found = _Script("found")
+        self._reassert = _Script("reassert")
+        self._restore = _Script("restore")
+        self._wipe = _Script("wipe")
+        self._find = _Script("find")
+        self._audit = _Script("audit")
+        self._tally = _Script("tally")
 
     async def apply(
         self,

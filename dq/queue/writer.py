@@ -20,13 +20,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dq.core import clock
-from dq.core.errors import DiskFull, NodeFull, Overloaded
+from dq.core.errors import DiskFull, NodeAway, NodeFull, Overloaded
 from dq.core.faults import reach
+from dq.core.pace import next_turn
 from dq.log.frames import NOTE, encode_frame
 from dq.log.log import Log, LogBroken
 from dq.log.syncing import Syncing
 from dq.queue.lane import Answer, Entry, Lane
-from dq.queue.nodes import Bucket
+from dq.queue.nodes import Bucket, Node
+from dq.queue.positions import read_positions
 from dq.queue.records import Code, note, pack
 from dq.queue.store import Store
 
@@ -34,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 LAZY_SYNC_S = 0.05
 NOTE_AGAIN_S = 0.2
+LATE_EACH_S = 0.25
+WATCH_EACH_S = 1.0
 ANSWER_WITHIN_MS = 2_000
 CONFIRMED_WITHIN_MS = 5_000
 """The same where a replica is asked."""
@@ -93,6 +97,7 @@ class Writer:
         """Begin to work; call in the loop that will use the writer."""
         work = [self._flush_forever(), self._fail_late_ones()]
         work += [lane.run() for lane in self._lanes.values()]
+        work += [self._watch(node, lanes) for node, lanes in self._lanes_by_node().items()]
         self._tasks = [asyncio.create_task(coroutine) for coroutine in work]
         for task in self._tasks:
             task.add_done_callback(self._see_end)
@@ -245,6 +250,29 @@ class Writer:
     async def _fail_late_ones(self) -> None:
         """Whoever waited too long for a node is told so; the record stays."""
         while self._answer_within_ms is not None:
-            await asyncio.sleep(0.25)
+            await next_turn(LATE_EACH_S if self._waiting else WATCH_EACH_S)
             for lane in self._lanes.values():
                 lane.fail_late_ones(clock.mono_ms() - self._answer_within_ms)
+
+    def _lanes_by_node(self) -> dict[Node, list[Lane]]:
+        lanes: dict[Node, list[Lane]] = {}
+        for lane in self._lanes.values():
+            lanes.setdefault(lane.bucket.node, []).append(lane)
+        return lanes
+
+    async def _watch(self, node: Node, lanes: list[Lane]) -> None:
+        """See that the node has lost nothing: of lanes that are at work it shows by itself."""
+        while True:
+            await next_turn(WATCH_EACH_S)
+            idle = [(lane, last) for lane in lanes if (last := lane.idle_at())]
+            if not idle:
+                continue
+            try:
+                buckets = [lane.bucket for lane, _ in idle]
+                positions = await read_positions(node, buckets, self.name)
+            except NodeAway as error:
+                for lane, _ in idle:
+                    lane.tell_away(error)
+                continue
+            for (lane, last), (epoch, _, applied) in zip(idle, positions, strict=True):
+                lane.see(epoch, applied, last)

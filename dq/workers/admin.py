@@ -12,6 +12,7 @@ import socket
 import sys
 
 from dq.core import clock
+from dq.core.pace import next_turn
 from dq.core.settings import Settings
 from dq.db.admin_store import AdminStore
 from dq.db.attempts import Attempts
@@ -41,7 +42,7 @@ from dq.workers.base import Context
 from dq.workers.outfit import Outfit, open_outfit, work_until_stopping
 from dq.workers.presence import describe_instance
 
-LOOK_S = 0.5
+LOOK_S = 1.0
 SQL_TIMEOUT_S = 5.0
 """Somebody waits in front of a page: shorter than elsewhere."""
 
@@ -121,4 +122,4 @@ def _show_once(password: str) -> None:
 async def _follow_topics(topics: TopicBook) -> None:
     while True:
         topics.refresh()
-        await asyncio.sleep(LOOK_S)
+        await next_turn(LOOK_S)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 import uvloop
 from setproctitle import setproctitle
 
+from dq.core.pace import next_turn
 from dq.core.settings import Settings
 from dq.workers.errlog import log_errors_to
 from dq.workers.errors import BOOT_ERROR, CRASHED, ORPHANED
@@ -110,7 +111,7 @@ async def _live(context: Context, run: Run, lifeline: int) -> None:
 async def _beat(heartbeat: Heartbeat) -> None:
     while True:
         heartbeat.beat()
-        await asyncio.sleep(BEAT_S)
+        await next_turn(BEAT_S)
 
 
 def _watch_master(lifeline: int, loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:

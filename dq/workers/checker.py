@@ -13,7 +13,9 @@ from collections.abc import Callable
 from dq.core import clock
 from dq.core.errors import DatabaseAway, NodeAway, NodeFull
 from dq.core.node_file import FILE, read_node_file
+from dq.core.pace import next_turn
 from dq.db.admin_store import AdminStore
+from dq.db.changes import Changes
 from dq.db.database import Database
 from dq.db.journal_store import JournalStore
 from dq.db.node_store import NodeStore
@@ -24,16 +26,15 @@ from dq.delivery.alarm_mail import AlarmMail
 from dq.delivery.post import Post
 from dq.journal.audit import Audit
 from dq.journal.restore import Restorer
-from dq.queue.keys import NODE_KEY
 from dq.queue.nodes import Node, NodeRefused, ask
+from dq.queue.positions import look_at
 from dq.queue.records import digest_of
 from dq.queue.store import Store
 from dq.workers.auditing import Auditing
 from dq.workers.base import Context
-from dq.workers.following import bring_nodes, reload_master
+from dq.workers.following import Following, reload_master
 from dq.workers.outages import Outage
 from dq.workers.outfit import open_nodes, work_until_stopping
-from dq.workers.tokens import bring_tokens
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class Checker:
             except (NodeAway, NodeFull, NodeRefused) as error:
                 outage.see_away(error)
                 is_done = False
-            await asyncio.sleep(EACH_S if is_done else AGAIN_S)
+            await (next_turn(EACH_S) if is_done else asyncio.sleep(AGAIN_S))
 
     async def tick(self, node: Node, outage: Outage) -> bool:
         """One look: a bucket that is not there is begun and restored; False when a restore has to
@@ -70,10 +71,15 @@ class Checker:
         Raises NodeAway, NodeFull, NodeRefused.
         """
         await self._check_memory_policy(node, outage.is_away)
-        await ask(node, node.client.hsetnx(NODE_KEY, "buckets", len(node.buckets)))
+        missing = []
+        for bucket, (epoch, state, _) in zip(node.buckets, await look_at(node), strict=True):
+            if epoch and state == "ready":
+                self._restorer.see_ready(bucket, epoch)
+            else:
+                missing.append(bucket)
         outage.see_back()
         # All at once: what is due soon comes back first in each of them, and pushes go on in all.
-        looks = (self._restorer.look_after(bucket) for bucket in node.buckets)
+        looks = (self._restorer.look_after(bucket) for bucket in missing)
         away: DatabaseAway | None = None
         for found in await asyncio.gather(*looks, return_exceptions=True):
             if isinstance(found, DatabaseAway):
@@ -112,23 +118,6 @@ class Checker:
                 )
 
 
-async def follow_topics(topics: TopicBook, repository: Repository) -> None:
-    """Bring in what other hosts changed. Until cancelled."""
-    away_since_ms: float | None = None
-    while not await repository.is_there():
-        await asyncio.sleep(EACH_S)  # dq-journal makes the schema, and tells if it can't
-    while True:
-        try:
-            await topics.sync()
-        except DatabaseAway as error:
-            if away_since_ms is None:
-                away_since_ms = clock.mono_ms()
-                _log.error("topics are those last known, SQL is away: %s", error.detail)
-        else:
-            away_since_ms = None
-        await asyncio.sleep(EACH_S)
-
-
 async def run(ctx: Context) -> None:
     """The child's work."""
     begun_with = read_node_file(ctx.settings.data_dir / FILE)
@@ -148,11 +137,9 @@ async def run(ctx: Context) -> None:
     watches = (checker.watch(node) for node in nodes.all)
     tokens = TokenBook(ctx.settings.data_dir / "tokens.json", AdminStore(database))
     added = NodeStore(repository, ctx.settings.data_dir)
-    following = (
-        follow_topics(topics, repository),
-        bring_tokens(tokens),
-        bring_nodes(added, begun_with, ctx.settings.data_dir, reload_master),
+    following = Following(
+        Changes(database), topics, tokens, added, begun_with, ctx.settings.data_dir, reload_master
     )
-    await work_until_stopping(ctx, *following, auditing.run(), mail.run(), *watches)
+    await work_until_stopping(ctx, following.run(), auditing.run(), mail.run(), *watches)
     await nodes.close()
     await database.close()

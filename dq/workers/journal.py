@@ -7,7 +7,11 @@ The five run side by side: SQL or SMTP being away holds up nothing but themselve
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import logging
+import threading
+from collections.abc import Callable
 
 from dq.core.errors import DatabaseAway, NodeAway
 from dq.core.settings import Settings
@@ -29,11 +33,15 @@ from dq.workers.base import Context
 from dq.workers.outfit import open_outfit, work_until_stopping
 from dq.workers.presence import Presence
 
+GC_EACH = 20_000
+"""Objects made before young garbage is looked for: some thousand records are in hand at a time."""
+
 _log = logging.getLogger(__name__)
 
 
 async def run(ctx: Context) -> None:
     """The child's work."""
+    gc.set_threshold(GC_EACH)
     settings = ctx.settings
     root = settings.data_dir / "log"
     outfit = await open_outfit(ctx, lazy=True, answer_within_ms=None)
@@ -55,7 +63,7 @@ async def run(ctx: Context) -> None:
     ctx.ready()
 
     async def make_schema() -> None:
-        await asyncio.to_thread(migrate, settings.database_url)
+        await _in_daemon_thread(lambda: migrate(settings.database_url))
 
     await database.open()
     await work_until_stopping(
@@ -71,6 +79,33 @@ async def run(ctx: Context) -> None:
     await _last_words(shipper)
     await presence.end()
     await database.close()
+
+
+async def _in_daemon_thread(work: Callable[[], None]) -> None:
+    """As `asyncio.to_thread`, but a process that is to leave does not wait for it: a database that
+    hangs would hold it for minutes."""
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: BaseException | None) -> None:
+        if over.done():
+            return
+        if error is None:
+            over.set_result(None)
+        else:
+            over.set_exception(error)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            work()
+        except BaseException as trouble:
+            error = trouble
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, error)
+
+    threading.Thread(target=run, name="schema", daemon=True).start()
+    await over
 
 
 async def _last_words(shipper: Shipper) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 from pathlib import Path
 
 from dq.core import clock
 from dq.core.errors import DatabaseAway
+from dq.core.pace import next_turn
 from dq.db.instances import EACH_S, Instance, Instances, ProcessLine
 from dq.db.repository import Repository
 from dq.workers.procfs import memory_of
@@ -48,7 +48,7 @@ class Presence:
                 await self._instances.put(describe_instance(self._data_dir, clock.now_ms()))
             except DatabaseAway as error:
                 _log.debug("who runs here is not told: %s", error.detail)
-            await asyncio.sleep(EACH_S)
+            await next_turn(EACH_S)
 
     async def end(self) -> None:
         """Unless a reload has another say so."""

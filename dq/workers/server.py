@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dq.api.deps import Api
 from dq.api.front import serving
 from dq.core.errors import DatabaseAway, NodeAway
+from dq.core.pace import next_turn
 from dq.db.admin_store import AdminStore
 from dq.db.database import Database
 from dq.db.dead_letters import DeadLetters
@@ -53,6 +54,7 @@ class Readiness:
         self._topics = topics
         self._database = database
         self._neighbours = neighbours
+        self._checked: object = None
         self._parts = {"nodes": "not asked yet", "consumers": "unknown", "database": "unknown"}
 
     def parts(self) -> Mapping[str, str]:
@@ -71,7 +73,7 @@ class Readiness:
         while True:
             state = await look()
             self._parts = {**self._parts, part: state}
-            await asyncio.sleep(READY_S)
+            await next_turn(READY_S)
 
     async def _nodes_state(self) -> str:
         trouble = []
@@ -93,10 +95,14 @@ class Readiness:
 
     async def _database_state(self) -> str:
         """SQL being away stops no job: it is told, but dq is ready."""
-        try:
-            await self._database.check()
-        except DatabaseAway:
-            return "unknown"
+        trace = self._database.trace()
+        if trace is None or trace != self._checked:
+            self._checked = None
+            try:
+                await self._database.check()
+            except DatabaseAway:
+                return "unknown"
+            self._checked = trace
         return "ok"
 
 
@@ -164,4 +170,4 @@ def _is_limited(topics: TopicBook, name: str) -> bool:
 async def _follow_topics(topics: TopicBook) -> None:
     while True:
         topics.refresh()
-        await asyncio.sleep(LOOK_S)
+        await next_turn(LOOK_S)

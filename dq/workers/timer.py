@@ -8,10 +8,12 @@ an earlier one. Several timers on one bucket do no harm: the script moves each j
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from dq.core.errors import NodeAway
 from dq.core.faults import reach
+from dq.core.pace import next_turn
 from dq.queue.bell import WAKE, Bell
 from dq.queue.nodes import Bucket, Nodes
 from dq.queue.steady import SteadyClock
@@ -21,7 +23,9 @@ from dq.workers.outfit import open_nodes, work_until_stopping
 
 _log = logging.getLogger(__name__)
 
+ARM_S = 5.0
 LONGEST_SLEEP_S = 1.0
+"""For a token that got lost, and a clock of a node that was set."""
 
 
 class Timer:
@@ -35,9 +39,10 @@ class Timer:
 
     async def run(self) -> None:
         """Until cancelled."""
-        bell = Bell(self._nodes.all, WAKE, self._ring)
+        bell = Bell(self._nodes.all, WAKE, self._ring, arm_s=ARM_S)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(bell.listen())
+            tasks.create_task(self._wake_each_turn())
             for bucket in self._nodes.buckets:
                 tasks.create_task(self._serve(bucket))
 
@@ -45,21 +50,27 @@ class Timer:
         if bucket is not None:
             self._woken[bucket.index].set()
 
+    async def _wake_each_turn(self) -> None:
+        while True:
+            await next_turn(LONGEST_SLEEP_S)
+            for woken in self._woken.values():
+                woken.set()
+
     async def _serve(self, bucket: Bucket) -> None:
         woken = self._woken[bucket.index]
         while True:
             woken.clear()
             sleep_s = await self.tick(bucket)
-            if sleep_s <= 0:
-                continue
-            try:
-                async with asyncio.timeout(sleep_s):
-                    await woken.wait()
-            except TimeoutError:
-                continue
+            if sleep_s >= LONGEST_SLEEP_S:
+                await woken.wait()
+            elif sleep_s > 0:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(sleep_s):
+                        await woken.wait()
 
     async def tick(self, bucket: Bucket, now_ms: int | None = None) -> float:
-        """One pass over a bucket; the seconds to sleep until the next."""
+        """One pass over a bucket; the seconds to sleep until the next, LONGEST_SLEEP_S and more:
+        until woken."""
         try:
             reach("forward.before")
             steady = self._clocks[bucket.node.name]
@@ -71,7 +82,7 @@ class Timer:
             reach("forward.after")
         if moved >= FORWARD_MOST:
             return 0
-        return LONGEST_SLEEP_S if next_ms < 0 else min(next_ms / 1000, LONGEST_SLEEP_S)
+        return LONGEST_SLEEP_S if next_ms < 0 else next_ms / 1000
 
 
 async def run(ctx: Context) -> None:

@@ -31,7 +31,7 @@ HOLD_MS = 200
 
 def hurry() -> None:
     """Look more often, hold locks for less long, begin a new segment early."""
-    heir.LOOK_S, heir.EACH_S = 0.02, 0.1
+    heir.AGAIN_S, heir.EACH_S, heir.RESCUE_EACH_S = 0.02, 0.1, 0.1
     shipper.LOOK_S = consumer.LOOK_S = server.LOOK_S = 0.02
     restore.LOCK_MS, restore.HOLD_MS = 300, HOLD_MS
     checker.EACH_S = checker.AGAIN_S = 0.03

@@ -266,8 +266,11 @@ class World:
         """No job is in two states or in none. Keys are read one after the other: what moves
         meanwhile is looked at again."""
         wait_until(lambda: not self.client.exists("{dq0}:restorer"), PATIENCE_S, "restored")
-        wait_until(self._adds_up, PATIENCE_S, "places")
-        self.desk.check()
+        try:
+            wait_until(self._adds_up, PATIENCE_S, "places")
+        except AssertionError:
+            self.desk.check()  # says what is wrong
+            raise
 
     def _adds_up(self) -> bool:
         try:

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgpack
 import redis
 
 from dq.queue import records
@@ -33,6 +32,18 @@ class Held:
     @property
     def lease(self) -> tuple[bytes, bytes]:
         return digest_of(self.job.topic, self.job.id), self.token
+
+
+class Holder(NamedTuple):
+    """A lease as its bucket remembers it; `version`: as `Version.key`, without its first byte."""
+
+    token: bytes
+    version: bytes
+    topic: bytes
+
+
+def holder_of(raw: bytes) -> Holder:
+    return Holder(raw[:16], raw[16:31], raw[31:])
 
 
 class Desk:
@@ -213,8 +224,7 @@ class Desk:
         raw = (self.raw("holders") or {}).get(digest)
         if raw is None:
             return "lease without holder"
-        _, _, stamp, writer, _ = msgpack.unpackb(raw, raw=True)
-        is_this = (stamp, writer) == (job.version.stamp, job.version.writer)
+        is_this = holder_of(raw).version == job.version.key[1:]
         return "running" if is_this else "older runs"
 
     def keyspace(self) -> dict[str, Any]:
@@ -237,7 +247,7 @@ class Desk:
         assert len(waiting) == len(set(waiting)), "a job waits in two places"
         in_flight: dict[bytes, int] = {}
         for raw in holders.values():
-            topic = msgpack.unpackb(raw, raw=True)[4]
+            topic = holder_of(raw).topic
             in_flight[b"n" + topic] = in_flight.get(b"n" + topic, 0) + 1
         gauges = {k: int(v) for k, v in (self.raw("gauges") or {}).items() if k[:1] == b"n"}
         assert gauges == in_flight

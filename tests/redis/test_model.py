@@ -16,7 +16,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-import msgpack
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -27,6 +26,7 @@ from dq.queue.nodes import Nodes
 from dq.queue.records import Code, StoredJob, Verdict, Version, digest_of
 from dq.queue.store import LEASE_MS as HEIRS_LEASE_MS
 from dq.queue.store import Store
+from tests.redis.desk import holder_of
 from tests.valkey import Valkey
 
 T0 = 1_800_000_000_000
@@ -352,7 +352,7 @@ class Queue(RuleBasedStateMachine):
 
     def token_of(self, name: tuple[str, str]) -> bytes:
         raw = self.client.hget(self.bucket.keys[8], digest_of(*name))
-        return msgpack.unpackb(raw, raw=True)[0]  # type: ignore[no-any-return]
+        return holder_of(raw).token
 
     @invariant()
     def adds_up(self) -> None:
@@ -376,7 +376,7 @@ class Queue(RuleBasedStateMachine):
         assert client.hlen(keys[1]) == len(self.jobs)
         in_flight: dict[bytes, int] = {}
         for raw in holders.values():
-            topic = msgpack.unpackb(raw, raw=True)[4]
+            topic = holder_of(raw).topic
             in_flight[b"n" + topic] = in_flight.get(b"n" + topic, 0) + 1
         assert {key: int(value) for key, value in client.hgetall(keys[10]).items()} == in_flight
 

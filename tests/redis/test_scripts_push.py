@@ -124,7 +124,7 @@ async def test_another_job_with_the_same_digest_is_never_touched(desk: Desk) -> 
 
 @pytest.mark.parametrize(
     ("dues", "rings"),
-    [([1_000], 1), ([1_000, 2_000], 0), ([2_000, 1_000], 1), ([1_000, 1_000], 1), ([0], 0)],
+    [([1_000], 1), ([1_000, 2_000], 0), ([2_000, 1_000], 1), ([1_000, 1_000], 0), ([0], 0)],
 )
 async def test_the_timer_is_woken_by_what_is_due_before_all_others(
     desk: Desk, dues: list[int], rings: int

@@ -7,6 +7,7 @@ import asyncio
 import os
 import shutil
 import signal
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -292,3 +293,25 @@ async def test_in_a_bucket_that_nobody_begins_pushes_wait_in_bounded_time(
         await Store().found(bucket, b"epoch-2")
         assert await submit_all(at_work, bucket, ["2"]) == [Code.CREATED]
         assert set(stored(client, bucket)) == {"1", "2"}
+
+
+async def test_what_is_being_synced_is_not_taken_for_lost(
+    own_nodes: Nodes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A slow disk: sent again as a replay, a record would be applied before it is durable."""
+    bucket = own_nodes.buckets[0]
+    monkeypatch.setattr("dq.queue.writer.WATCH_EACH_S", 0.01)
+    sync = os.fdatasync
+
+    def slow(fd: int) -> None:
+        time.sleep(0.1)
+        sync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    async with writing(own_nodes, tmp_path / "slow") as writer:
+        for number in range(5):
+            assert await submit_all(writer, bucket, [f"s{number}"]) == [Code.CREATED]
+    assert "sent again" not in caplog.text

@@ -1,4 +1,5 @@
--- The bucket: what every script knows of it. Prepended to each of them when it is loaded.
+-- The bucket: what every script knows of it. Prepended to each of them when it is loaded, after
+-- job.lua.
 --
 -- A job is unfinished as long as it is in JOBS. Where it stands follows from one membership:
 --   delayed  its digest is in DUE              ready  it is in READY
@@ -13,12 +14,8 @@ local TURNS = {[0] = KEYS[5], [1] = KEYS[6], [2] = KEYS[7]}
 local LEASES, HOLDERS, LIMITS, GAUGES = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local CRASHES, FLOORS, FLOORED, WAKE, WORK = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 
--- a job in JOBS: a cmsgpack array of these fields
-local STAMP, WRITER, SEQ, DUE_AT, RETRIES, PRIORITY = 1, 2, 3, 4, 5, 6
-local TOPIC, ID, BODY = 8, 9, 11     -- 7 is the timeout, 10 the business key: for consumers
-local CLOSED, CHANGED = 12, 13       -- cancelled while it ran; stamp of the last move or retry
-
-local earliest, has_ready            -- what `announce` tells the sleepers at the end
+local earliest, first_before         -- earliest due time set here, and what was first until then
+local has_ready                      -- these are what `announce` tells the sleepers of at the end
 
 -- The deciding clock: the node's own, unless a test hands in another. Milliseconds.
 local function clock(given)
@@ -40,17 +37,22 @@ end
 
 local function load(digest)
   local raw = redis.call('HGET', JOBS, digest)
-  return raw and cmsgpack.unpack(raw)
+  return raw and unpack_job(raw)
 end
 
 local function save(digest, job)
-  redis.call('HSET', JOBS, digest, cmsgpack.pack(job))
+  redis.call('HSET', JOBS, digest, pack_job(unpack(job)))
 end
 
--- [token, consumer, stamp, writer, topic] of whoever has the job in hand
+-- token, stamp, writer and topic of whoever has the job in hand
 local function holder_of(digest)
   local raw = redis.call('HGET', HOLDERS, digest)
-  return raw and cmsgpack.unpack(raw)
+  return raw and unpack_holder(raw)
+end
+
+-- Whether the attempt that is under way is of this version.
+local function holds(holder, job)
+  return holder and holder.stamp == job[STAMP] and holder.writer == job[WRITER]
 end
 
 local function is_newer(stamp, writer, other_stamp, other_writer)
@@ -59,8 +61,12 @@ local function is_newer(stamp, writer, other_stamp, other_writer)
 end
 
 -- READY sorts by text: first the priority, then the topic, then the due time.
+local function ready_text(digest, priority, topic, due)
+  return struct.pack('>BsI8c0', 48 + priority, topic, due, digest)    -- 48 is the digit 0
+end
+
 local function ready_member(digest, job)
-  return job[PRIORITY] .. job[TOPIC] .. '\0' .. struct.pack('>I8', job[DUE_AT]) .. digest
+  return ready_text(digest, job[PRIORITY], job[TOPIC], job[DUE_AT])
 end
 
 local function ready_of(priority, topic, limit)
@@ -80,16 +86,41 @@ local function queue_topic(priority, topic)
   redis.call('ZADD', TURNS[priority], 'NX', turn, topic)
 end
 
+local function first_due()
+  local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
+  return tonumber(head[2])
+end
+
+-- Is called before something is set to `due`.
+local function see_due(due)
+  if not earliest then first_before = first_due() end
+  if not earliest or due < earliest then earliest = due end
+end
+
 -- Delayed until its time, else ready; neither while an attempt of an older version is under way.
 local function schedule(digest, job, now)
   local due = job[DUE_AT]
   if due > now then
+    see_due(due)
     redis.call('ZADD', DUE, due, digest)
-    if not earliest or due < earliest then earliest = due end
   elseif redis.call('HEXISTS', HOLDERS, digest) == 0 then
     redis.call('ZADD', READY, 0, ready_member(digest, job))
     queue_topic(job[PRIORITY], job[TOPIC])
   end
+end
+
+-- Jobs, packed, that stand nowhere and are due; what is held, or no job any more, stays as it is.
+local function make_ready(digests, jobs)
+  local holders, ready, count = redis.call('HMGET', HOLDERS, unpack(digests)), {}, 0
+  for i, digest in ipairs(digests) do
+    if jobs[i] and not holders[i] then
+      local priority, topic, due = place_of(jobs[i])
+      ready[count + 1], ready[count + 2] = 0, ready_text(digest, priority, topic, due)
+      count = count + 2
+      queue_topic(priority, topic)
+    end
+  end
+  if count > 0 then redis.call('ZADD', READY, unpack(ready)) end
 end
 
 local function unschedule(digest, job)
@@ -122,16 +153,13 @@ local function end_leases(digests, counts)
 end
 
 local function end_lease(digest, holder)
-  end_leases({digest}, {[holder[5]] = 1})
+  end_leases({digest}, {[holder.topic] = 1})
 end
 
 -- Wakes whoever sleeps too long now: one token is enough, a sleeper that finds more than it can
 -- take leaves another. A list keeps the token until somebody comes; a message would be lost.
 local function announce()
   if has_ready and redis.call('LLEN', WORK) == 0 then redis.call('RPUSH', WORK, '1') end
-  if not earliest then return end
-  local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
-  if head[2] and tonumber(head[2]) >= earliest and redis.call('LLEN', WAKE) == 0 then
-    redis.call('RPUSH', WAKE, '1')
-  end
+  if not earliest or (first_before and first_before <= earliest) then return end
+  if redis.call('LLEN', WAKE) == 0 then redis.call('RPUSH', WAKE, '1') end
 end

@@ -7,7 +7,7 @@ local function cancel(r, seq)
   local job = load(digest)
   if not is_meant(job, r) then return missed(job, r, seq) end
   local holder = holder_of(digest)
-  if holder and holder[3] == job[STAMP] and holder[4] == job[WRITER] then
+  if holds(holder, job) then
     job[CLOSED] = 1
     save(digest, job)
     return RUNNING

@@ -10,8 +10,7 @@ for i = 1, count do
   local raw = redis.call('HGET', JOBS, digest)
   local state = 'ready'
   if raw then
-    local job, holder = cmsgpack.unpack(raw), holder_of(digest)
-    if holder and holder[3] == job[STAMP] and holder[4] == job[WRITER] then
+    if holds(holder_of(digest), unpack_job(raw)) then
       state = 'running'
     elseif redis.call('ZSCORE', DUE, digest) then
       state = 'delayed'

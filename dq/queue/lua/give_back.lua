@@ -7,8 +7,8 @@ local now, kept = clock(ARGV[1]), 0
 for i = 2, #ARGV, 2 do
   local digest = ARGV[i]
   local holder, job = holder_of(digest), load(digest)
-  if holder and holder[1] == ARGV[i + 1] then
-    if job and job[CLOSED] == 1 and holder[3] == job[STAMP] and holder[4] == job[WRITER] then
+  if holder and holder.token == ARGV[i + 1] then
+    if job and job[CLOSED] == 1 and holds(holder, job) then
       redis.call('ZADD', LEASES, now, digest)
     else
       end_lease(digest, holder)

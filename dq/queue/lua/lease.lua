@@ -78,11 +78,9 @@ local function hold(digests, raws, topic)
   local holders, leases = {}, {}
   for i, raw in ipairs(raws) do
     if raw then
-      local at, stamp = cmsgpack.unpack_one(raw, 1)    -- the head of the array is one byte
-      local _, writer = cmsgpack.unpack_one(raw, at)
       holders[#holders + 1] = digests[i]
-      holders[#holders + 1] = cmsgpack.pack(
-        {consumer .. struct.pack('>I8', token), consumer, stamp, writer, topic})
+      holders[#holders + 1] = pack_holder(
+        consumer .. struct.pack('>I8', token), version_in(raw), topic)
       leases[#leases + 1] = now + lease_ms
       leases[#leases + 1] = digests[i]
       jobs[#jobs + 1] = raw

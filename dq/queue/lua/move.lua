@@ -8,7 +8,7 @@ local function move(r, seq)
   local job = load(digest)
   if not is_meant(job, r) then return missed(job, r, seq) end
   local holder = holder_of(digest)
-  local is_held = holder and holder[3] == job[STAMP] and holder[4] == job[WRITER]
+  local is_held = holds(holder, job)
   -- When it is replayed it was accepted once: a lease that stands here ended before it.
   if is_held and not replay then return BUSY end
   if job[CHANGED] >= r[2] then return CHANGED_VERSION end

@@ -6,7 +6,7 @@
 --          BEHIND (this writer's clock is behind the version that is here) · SWALLOWED (replay of
 --          a version that is finished or replaced already)
 local function new_job(r, seq)
-  return {r[2], writer, seq, r[4], 0, r[5], r[6], r[7], r[8], r[9], r[10], 0, 0}
+  return r[2], writer, seq, r[4], 0, r[5], r[6], r[7], r[8], r[9], r[10], 0, 0
 end
 
 local function push(r, seq)
@@ -38,7 +38,7 @@ local function push(r, seq)
     unschedule(digest, old)
     redis.call('HDEL', CRASHES, digest)    -- the new version has killed nobody yet
   end
-  local job = new_job(r, seq)
+  local job = {new_job(r, seq)}
   save(digest, job)
   schedule(digest, job, now)
   return old and REPLACED or CREATED

@@ -17,11 +17,11 @@ for i = 3, #ARGV, 6 do
   if is_same and not holder then
     if job then unschedule(digest, job) end
     redis.call('HSET', HOLDERS, digest,
-      cmsgpack.pack({ARGV[i + 1], consumer, stamp, writer, ARGV[i + 4]}))
+      pack_holder(ARGV[i + 1], pack_version(stamp, writer), ARGV[i + 4]))
     redis.call('ZADD', LEASES, ARGV[i + 5], digest)
     count_in_flight(ARGV[i + 4], 1)
     kept = kept + 1
-  elseif holder and holder[1] == ARGV[i + 1] then
+  elseif holder and holder.token == ARGV[i + 1] then
     kept = kept + 1
   end
 end

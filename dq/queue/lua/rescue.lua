@@ -20,7 +20,7 @@ if consumer == '' then
 else
   local all = redis.call('HGETALL', HOLDERS)
   for i = 1, #all, 2 do
-    if cmsgpack.unpack(all[i + 1])[2] == consumer and #digests < limit then
+    if string.sub(all[i + 1], 1, 8) == consumer and #digests < limit then
       digests[#digests + 1] = all[i]
     end
   end
@@ -28,8 +28,8 @@ end
 
 local poisoned = {}
 local function keep_poisoned(digest, job)
-  redis.call('HSET', HOLDERS, digest, cmsgpack.pack(
-    {caller .. struct.pack('>I8', token), caller, job[STAMP], job[WRITER], job[TOPIC]}))
+  redis.call('HSET', HOLDERS, digest, pack_holder(
+    caller .. struct.pack('>I8', token), pack_version(job[STAMP], job[WRITER]), job[TOPIC]))
   redis.call('ZADD', LEASES, now + lease_ms, digest)
   count_in_flight(job[TOPIC], 1)
   poisoned[#poisoned + 1] = redis.call('HGET', JOBS, digest)
@@ -41,7 +41,7 @@ local function rescue(digest)
   if holder then end_lease(digest, holder) else redis.call('ZREM', LEASES, digest) end
   if not job then return redis.call('HDEL', CRASHES, digest) end
   unschedule(digest, job)
-  if not holder or holder[3] ~= job[STAMP] or holder[4] ~= job[WRITER] then
+  if not holds(holder, job) then
     schedule(digest, job, now)
   elseif job[CLOSED] == 1 or redis.call('HINCRBY', CRASHES, digest, 1) >= most then
     keep_poisoned(digest, job)

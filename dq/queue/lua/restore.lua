@@ -7,7 +7,7 @@
 --       in some consumer's hand: it stands nowhere until the lease runs out (rescue)
 local now, restored = clock(ARGV[1]), 0
 for i = 2, #ARGV, 2 do
-  local digest, job = ARGV[i], cmsgpack.unpack(ARGV[i + 1])
+  local digest, job = ARGV[i], unpack_job(ARGV[i + 1])
   local floor = redis.call('HGET', FLOORS, digest)
   local is_finished = floor and job[STAMP] <= tonumber(floor)
   if not is_finished and redis.call('HSETNX', JOBS, digest, ARGV[i + 1]) == 1 then

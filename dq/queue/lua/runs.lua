@@ -19,13 +19,6 @@ local function look(records)
   if has_settle then holders_here = redis.call('HMGET', HOLDERS, unpack(digests)) end
 end
 
--- A packed array that begins with these values: of `length` fields, as this version writes it. Of
--- another length, or otherwise packed, it is not recognized: then a run ends there, nothing worse.
-local function begins_with(raw, length, ...)
-  local head = string.char(0x90 + length) .. cmsgpack.pack(...)
-  return string.sub(raw, 1, #head) == head
-end
-
 -- Whether a job is not here, or its attempt is the caller's; yes only once for a digest.
 local function is_plain(r, i)
   local digest = r[3]
@@ -33,26 +26,43 @@ local function is_plain(r, i)
   seen[digest] = true
   if r[1] == 1 then return not jobs_here[i] end
   if r[1] ~= 4 or r[10] ~= 0 or not jobs_here[i] or not holders_here[i] then return false end
-  return begins_with(jobs_here[i], 13, r[4], r[5]) and begins_with(holders_here[i], 5, r[9])
+  return version_in(jobs_here[i]) == pack_version(r[4], r[5])
+    and string.sub(holders_here[i], 1, 16) == r[9]
 end
 
 local function push_run(run, seq)
-  local jobs, saved, delayed = {}, {}, {}
+  local saved, delayed, overdue, overdue_jobs, count = {}, {}, {}, {}, 0
   for i, r in ipairs(run) do
-    jobs[i] = new_job(r, seq + i - 1)
-    saved[#saved + 1] = r[3]
-    saved[#saved + 1] = cmsgpack.pack(jobs[i])
-    if r[4] > now then
-      delayed[#delayed + 1] = r[4]
-      delayed[#delayed + 1] = r[3]
-      if not earliest or r[4] < earliest then earliest = r[4] end
+    local digest, due, job = r[3], r[4], pack_job(new_job(r, seq + i - 1))
+    saved[2 * i - 1], saved[2 * i] = digest, job
+    if due > now then
+      see_due(due)
+      delayed[count + 1], delayed[count + 2] = due, digest
+      count = count + 2
+    else
+      overdue[#overdue + 1] = digest
+      overdue_jobs[#overdue] = job
     end
   end
   redis.call('HSET', JOBS, unpack(saved))
-  if #delayed > 0 then redis.call('ZADD', DUE, unpack(delayed)) end
+  if count > 0 then redis.call('ZADD', DUE, unpack(delayed)) end
+  if #overdue > 0 then make_ready(overdue, overdue_jobs) end
+end
+
+-- `finish` of changes.lua, for many.
+local function finish_run(run, digests)
+  local floors, risen, floored = redis.call('HMGET', FLOORS, unpack(digests)), {}, {}
   for i, r in ipairs(run) do
-    if r[4] <= now then schedule(r[3], jobs[i], now) end
+    if not floors[i] or r[4] > tonumber(floors[i]) then
+      risen[#risen + 1] = r[3]
+      risen[#risen + 1] = string.format('%.0f', r[4])
+      floored[#floored + 1] = now + FLOOR_MS
+      floored[#floored + 1] = r[3]
+    end
   end
+  if #risen == 0 then return end
+  redis.call('HSET', FLOORS, unpack(risen))
+  redis.call('ZADD', FLOORED, unpack(floored))
 end
 
 local function settle_run(run)
@@ -64,6 +74,7 @@ local function settle_run(run)
   end_leases(digests, counts)
   redis.call('HDEL', CRASHES, unpack(digests))
   redis.call('HDEL', JOBS, unpack(digests))
+  if recovering then finish_run(run, digests) end
 end
 
 -- The run of plain records that begins at `from`, done; answers how long it is and its outcome.

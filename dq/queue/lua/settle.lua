@@ -9,7 +9,7 @@
 -- bring the end of a later attempt first: those before it count as settled then.
 
 local function is_ours(digest, r, holder, job)
-  if holder and holder[1] == r[9] then return true end
+  if holder and holder.token == r[9] then return true end
   if replay then return job[RETRIES] <= r[12] end
   return job[RETRIES] == r[12] and not holder and redis.call('HEXISTS', CRASHES, digest) == 0
 end
@@ -19,12 +19,12 @@ local function settle(r, seq)
   local job, holder = load(digest), holder_of(digest)
   if not is_meant(job, r) then
     if is_awaited(r, seq, job) then return WAIT end
-    if holder and holder[1] == r[9] then
+    if holder and holder.token == r[9] then
       end_lease(digest, holder)
       if job then
         unschedule(digest, job)
         schedule(digest, job, now)    -- the newer version had to wait for this attempt
-      elseif holder[3] == r[4] and holder[4] == r[5] then
+      elseif holder.stamp == r[4] and holder.writer == r[5] then
         redis.call('HDEL', CRASHES, digest)
         if r[10] ~= 1 then finish(r, true) end
         return SETTLED    -- the job was lost here, its lease was not; the journal brings it back
