@@ -28,14 +28,14 @@ MAX_REPORTED = 20
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _BOM = b"\xef\xbb\xbf"
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-# Anchored, and possessive throughout: it passes over all that is right once, and never goes back.
-_NEXT_LONE = re.compile(
-    rb"""[^\\]*+
-    (?: (?: \\ (?: [^u] | u (?! [dD][89a-fA-F] ) )
+# What is right, many escapes at a time, or one that has lost its other half. Without possessive
+# repeats: those of Python 3.11.2 miss matches.
+_ESCAPES = re.compile(
+    rb"""(?: (?: \\ (?: [^u] | u (?! [dD][89a-fA-F] ) )
         | \\u[dD][89abAB][0-9a-fA-F]{2} \\u[dD][c-fC-F][0-9a-fA-F]{2}
-        ) [^\\]*+
-    )*+
-    ( \\u[dD][89a-fA-F][0-9a-fA-F]{2} )""",
+        ) [^\\]*
+    ){1,1000}
+    | ( \\u[dD][89a-fA-F][0-9a-fA-F]{2} )""",
     re.VERBOSE | re.DOTALL,
 )
 MAX_MASKED = 10_000
@@ -168,10 +168,9 @@ def mask_surrogates(raw: bytes) -> Masked | None:
 
 def _lone_surrogates(raw: bytes) -> Iterator[int]:
     """Where the escapes of surrogates without their other half begin."""
-    match = _NEXT_LONE.match(raw)
-    while match is not None:
-        yield match.start(1)
-        match = _NEXT_LONE.match(raw, match.end())
+    for match in _ESCAPES.finditer(raw):
+        if match[1] is not None:
+            yield match.start()
 
 
 def did_you_mean(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
