@@ -84,9 +84,9 @@ def test_keys_of_a_bucket_are_deleted(tmp_path: Path) -> None:
         assert reply.json["nodes_away"] == []
         again = dq.call("POST", "/v1/restore", {"overdue": True}).json
         assert (again["restored"], again["rescheduled"]) == (0, 0)
+        receiver.delay_s = 0.0
         for story in stories:
             dq.topic(story.held, callback=receiver.url)
-        receiver.delay_s = 0.0
         wanted = {id_: n for story in stories for id_, n in story.wanted().items()}
         wait_until(lambda: len(receiver.ids()) >= len(wanted), 30, "all jobs")
         wait_until(lambda: dq.call("GET", "/v1/jobs?state=delayed").json["data"] == [], 10)
