@@ -23,7 +23,11 @@ def reloads(folder: Path) -> int:
 async def test_the_password_is_shown_at_the_first_start_only(tmp_path: Path) -> None:
     with Program(tmp_path, DQ_CONSUMERS="1") as program:
         base = f"http://127.0.0.1:{program.environ['DQ_ADMIN_PORT']}"
-        shown = re.findall(r"user admin, password (\S+)", program.output.read_text())
+
+        def find() -> list[str]:
+            return re.findall(r"user admin, password (\S+)", program.output.read_text())
+
+        shown = wait_until(find, 20, "the password")
         assert len(shown) == 1
         browser = Browser(base)
         assert (await browser.log_in(password=shown[0])).status == 303
