@@ -20,7 +20,7 @@ from tests.e2e.receiver import Call, Receiver
 from tests.support import wait_until
 
 SETTLED_AFTER_MS = 2_000
-"""An outcome is synced within 50 ms on an idle machine; this is allowed for one whose disk is shared
+"""An outcome is synced within 50 ms on an idle machine; this is allowed for a disk that is shared
 with two other test processes and their databases."""
 ARRIVES_LATE_MS = 250
 """A request that was sent just before its process was killed may be read after that."""
