@@ -11,8 +11,15 @@ from typing import Any
 
 import click
 
-from dq.api.instants import parse_fix_time, parse_rfc3339
-from dq.cli.options import Failed, api_options, echo_json, json_option
+from dq.cli.options import (
+    Failed,
+    Instant,
+    api_options,
+    echo_history,
+    echo_json,
+    json_option,
+    printable,
+)
 from dq.client import Client
 from dq.core.clock import rfc3339
 
@@ -20,21 +27,9 @@ EACH_CALL = 1_000
 _DETAIL_CHARS = 100
 
 
-class _Instant(click.ParamType[int]):
-    name = "time"
-
-    def convert(self, value: Any, _: click.Parameter | None, __: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_rfc3339(value) if "T" in value.upper() else parse_fix_time(value)
-        except ValueError as error:
-            raise click.BadParameter(f"{error}; or RFC 3339") from None
-
-
 def _filters(command: Any) -> Any:
     """--from, --to and --q."""
-    instant = _Instant()
+    instant = Instant()
     for option in (
         click.option("--q", help="A part of id, key, the last failure's reason or its reply."),
         click.option("--to", type=instant, help="Died before this time (RFC 3339 or local)."),
@@ -71,7 +66,7 @@ def list_dead(client: Client, as_json: bool, limit: int, **options: Any) -> None
         return
     for one in found:
         why = " ".join(f"{one['status'] or ''} {one['detail']}".split())[:_DETAIL_CHARS]
-        click.echo(f"{rfc3339(one['died'])}  {one['topic']} {one['id']}  {_printable(why)}")
+        click.echo(f"{rfc3339(one['died'])}  {one['topic']} {one['id']}  {printable(why)}")
     if cursor is not None:
         click.echo("there are more: raise --limit", err=True)
 
@@ -88,10 +83,7 @@ def show(client: Client, topic: str, id: str, as_json: bool) -> None:
         echo_json(job)
     else:
         click.echo(f"{topic} {id}: {job['state']}, pushed {rfc3339(job['created'])}")
-        for entry in job["history"]:
-            words = [entry["state"], f"attempt {entry['attempt']}"]
-            words += [str(entry[name]) for name in ("status", "detail") if entry[name]]
-            click.echo(f"{rfc3339(entry['at'])}  {_printable('  '.join(words))}")
+        echo_history(job["history"])
     if job["state"] != "dead":
         raise Failed(f"{topic} {id} is {job['state']}, not dead")
 
@@ -187,8 +179,3 @@ def _work(client: Client, act: str, done_name: str, wanted: dict[str, Any], as_j
     if total["failed"] or trouble:
         lines = [f"{total['failed']} failed; the same command does the rest:", *reasons[:5]]
         raise Failed("\n  ".join([*lines, *([trouble] if trouble not in reasons[:5] else [])]))
-
-
-def _printable(text: str) -> str:
-    """What an endpoint said must not steer a terminal."""
-    return "".join(one if one.isprintable() else "?" for one in text)

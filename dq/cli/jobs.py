@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dq.cli.options import Failed, api_options, echo_json, json_option
+from dq.cli.options import Failed, api_options, echo_history, echo_json, json_option
 from dq.client import Client
 from dq.core.clock import rfc3339
 
@@ -49,12 +49,9 @@ def get(client: Client, topic: str, id: str, as_json: bool) -> None:
     if as_json:
         echo_json(job)
         return
-    click.echo(f"{job['topic']} {job['id']}: {job['state']}, due {_instant(job.get('due'))}")
+    click.echo(f"{job['topic']} {job['id']}: {job['state']}, due {rfc3339(job['due'])}")
     click.echo(f"body {json.dumps(job.get('body'), ensure_ascii=False)}")
-    for entry in job.get("history", []):
-        words = [entry.get("state"), f"attempt {entry.get('attempt')}"]
-        words += [str(entry[name]) for name in ("status", "detail") if entry.get(name)]
-        click.echo(f"{_instant(entry.get('at'))}  {'  '.join(str(word) for word in words)}")
+    echo_history(job.get("history", []))
 
 
 @click.command()
@@ -90,7 +87,3 @@ def _read_body(body: str) -> bytes:
         hint = "" if body[:1] in "@-" else "; a text needs its quotes too: '\"text\"'"
         raise click.BadParameter(f"is no JSON: {error}{hint}", param_hint="BODY") from None
     return text
-
-
-def _instant(at: object) -> str:
-    return rfc3339(at) if isinstance(at, int) else str(at)

@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from dq.api.instants import parse_fix_time, parse_rfc3339
 from dq.client import Client
+from dq.core.clock import rfc3339
 from dq.core.errors import DqError
 from dq.core.settings import Settings, load_settings
 from dq.workers.status import read_status
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Instant(click.ParamType[int]):
+    """A moment, as unix ms: RFC 3339, or local time as the API's `fix_time`."""
+
+    name = "time"
+
+    def convert(self, value: Any, _: click.Parameter | None, __: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_rfc3339(value) if "T" in value.upper() else parse_fix_time(value)
+        except ValueError as error:
+            raise click.BadParameter(
+                f"{value!r} {error}; as 2026-11-21T06:00:00Z, or 2026-11-21 06:00:00 in the "
+                "time zone of this machine"
+            ) from None
 
 
 def _remember_config(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
@@ -88,3 +107,16 @@ def own_url(settings: Settings) -> str:
 
 def echo_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def echo_history(history: Iterable[Mapping[str, Any]]) -> None:
+    """A job's story, a line each: what the API tells of it."""
+    for entry in history:
+        words = [entry["state"], f"attempt {entry['attempt']}"]
+        words += [str(entry[name]) for name in ("status", "detail") if entry.get(name)]
+        click.echo(f"{rfc3339(entry['at'])}  {printable('  '.join(words))}")
+
+
+def printable(text: str) -> str:
+    """What an endpoint said must not steer a terminal."""
+    return "".join(one if one.isprintable() else "?" for one in text)

@@ -11,8 +11,14 @@ from typing import Any
 import click
 import msgspec
 
-from dq.api.instants import parse_fix_time, parse_rfc3339
-from dq.cli.options import Failed, api_options, echo_json, json_option, load_chosen_settings
+from dq.cli.options import (
+    Failed,
+    Instant,
+    api_options,
+    echo_json,
+    json_option,
+    load_chosen_settings,
+)
 from dq.client import ApiError, Client
 from dq.core.clock import now_ms, rfc3339
 from dq.journal.push_again import Again, Ask, Batch, Known, Outcome, PushingAgain
@@ -21,24 +27,9 @@ from dq.journal.replay import Replay, Unfinished, Window
 FAILURES_SHOWN = 20
 
 
-class _Instant(click.ParamType[int]):
-    name = "time"
-
-    def convert(self, value: Any, _: click.Parameter | None, __: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_rfc3339(value) if "T" in value.upper() else parse_fix_time(value)
-        except ValueError as error:
-            raise click.BadParameter(
-                f"{value!r} {error}; as 2026-11-21T06:00:00Z, or 2026-11-21 06:00:00 in the "
-                "time zone of this machine"
-            ) from None
-
-
 @click.command()
-@click.option("--from", "from_ms", type=_Instant(), required=True, help="Pushed at or after.")
-@click.option("--to", "to_ms", type=_Instant(), help="Pushed before; without it: now.")
+@click.option("--from", "from_ms", type=Instant(), required=True, help="Pushed at or after.")
+@click.option("--to", "to_ms", type=Instant(), help="Pushed before; without it: now.")
 @click.option("--topic", help="Of this topic only.")
 @click.option("--apply", "is_applied", is_flag=True, help="Push it again; without it: only list.")
 @json_option

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dq.core.clock import mono_ms
 from dq.db.database import Database
+from dq.db.journal_store import read_page
 from dq.db.purging import forget
 from dq.db.replaced import same_job
 from dq.db.rows import MessageRow, State
@@ -23,7 +24,6 @@ from dq.db.tables import deaths, messages, transitions
 
 SCAN_ROWS = 2_000
 BUDGET_MS = 1_500
-PAGE_BYTES = 16 * 1024 * 1024
 MOST_BADGE_SCAN = 1_000
 _NEWEST = 2**62
 
@@ -126,21 +126,12 @@ class DeadLetters:
             return await conn.scalar(sa.select(sa.func.count()).select_from(some.subquery())) or 0
 
     async def messages(self, versions: Sequence[bytes]) -> list[MessageRow]:
-        """These versions with their bodies, as many of them as PAGE_BYTES hold, at least one: ask
+        """These versions with their bodies, a page of them as `read_page` says: ask
         again for the rest. In order of versions; those that are gone are left out."""
         sizes = sa.select(messages.c.version, sa.func.length(messages.c.body))
         sizes = sizes.where(messages.c.version.in_(versions)).order_by(messages.c.version)
         async with self._database.read() as conn:
-            chosen: list[bytes] = []
-            room = PAGE_BYTES
-            for version, size in await conn.execute(sizes):
-                if chosen and size > room:
-                    break
-                chosen.append(version)
-                room -= size
-            query = sa.select(messages).where(messages.c.version.in_(chosen))
-            rows = await conn.execute(query.order_by(messages.c.version))
-            return [MessageRow(**row._mapping) for row in rows]
+            return await read_page(conn, sizes)
 
     async def is_dead(self, version: bytes) -> bool:
         """Whether this version is dead and its job's newest one."""

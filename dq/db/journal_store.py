@@ -135,7 +135,7 @@ class JournalStore:
         if due_before_ms is not None:
             sizes = sizes.where(messages.c.due < due_before_ms)
         async with self._database.read() as conn:
-            return await _read_page(conn, sizes)
+            return await read_page(conn, sizes)
 
     async def unfinished_places(self, after_version: bytes, limit: int) -> list[Place]:
         """The same pages without the bodies, and without a look whether a newer version is there:
@@ -156,7 +156,7 @@ class JournalStore:
         at most, so ask again for what comes after the last one."""
         sizes = _unfinished_sizes().where(messages.c.version.in_(versions))
         async with self._database.read() as conn:
-            return await _read_page(conn, sizes)
+            return await read_page(conn, sizes)
 
     async def search(
         self,
@@ -226,8 +226,9 @@ def _lines(version: bytes) -> sa.Select[Any]:
     return query.where(transitions.c.version == version).order_by(*order)
 
 
-async def _read_page(conn: AsyncConnection, sizes: sa.Select[Any]) -> list[MessageRow]:
-    """The rows of these versions, as many as have room."""
+async def read_page(conn: AsyncConnection, sizes: sa.Select[Any]) -> list[MessageRow]:
+    """The rows of the versions that `sizes` gives with the length of their bodies, in order:
+    as many as PAGE_BYTES hold, at least one."""
     versions: list[bytes] = []
     room = PAGE_BYTES
     for version, size in await conn.execute(sizes):
