@@ -112,8 +112,12 @@ class Shipper:
                 await asyncio.sleep(AWAY_PAUSE_S)
                 continue
             self._tell_back()
-            if not any(one.is_full for one in shipped):
+            if not any(one.is_full for one in shipped) and not self._lags(shipped):
                 await self._has_news.wait()
+
+    def _lags(self, shipped: list[Stretch]) -> bool:
+        """Whether SQL is behind the files; not where nothing moves, as in a damaged log."""
+        return bool(shipped) and any(tail.lags for tail in self._to_sql.values())
 
     def tell(self) -> bool:
         """Bring the files up to date, a stretch of each log; whether there was anything."""

@@ -56,6 +56,11 @@ class Tail:
         self._other, other._other = other, self
         self._recent = other._recent
 
+    @property
+    def lags(self) -> bool:
+        """Whether the other reader is further: there is more to read here, with no news of it."""
+        return self._other is not None and self.pos < self._other.pos
+
     def read(self) -> Stretch | None:
         """The next stretch, or None where there is nothing new to tell."""
         if (known := self._recent.get(self.pos)) is not None:
