@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,12 @@ def shell(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Itera
 
 
 def test_status_tells_of_every_process(shell: Shell) -> None:
-    told = json.loads(shell.good("status", "--json"))
+    def status() -> Any:
+        return json.loads(shell.good("status", "--json"))
+
+    # The API can be ready before the last of the others has begun.
+    wait_until(lambda: status()["state"] != "starting", 20, "all have begun")
+    told = status()
     assert told["running"] is True
     assert told["state"] == "running"
     assert {one["name"] for one in told["processes"]} == NAMES
