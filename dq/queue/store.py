@@ -121,9 +121,9 @@ class Store:
         changes = ("changes", "push", "cancel", "move", "settle", "runs")
         self._apply = _Script(*changes, "apply")
         self._forward = _Script("forward")
-        self._lease = _Script("lease")
+        self._lease = _Script("returns", "lease")
         self._extend = _Script("extend")
-        self._give_back = _Script("give_back")
+        self._give_back = _Script("returns", "give_back")
         self._rescue = _Script("rescue")
         self._limit = _Script("limit")
         self._found = _Script("found")
@@ -193,7 +193,8 @@ class Store:
     ) -> Leased:
         """Ready -> running for up to `want` (<= LEASE_MOST) jobs.
 
-        `last_token`: the last that this consumer was given by this bucket, in this epoch.
+        `last_token`: the last that this consumer was given by this bucket, in this epoch, or has
+        said again in it. What it was given after that it never heard of, so it becomes ready again.
         `high`: for writers known here, the highest sequence ever seen applied in this bucket.
         """
         positions: list[Any] = [part for pair in high for part in pair]

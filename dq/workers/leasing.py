@@ -173,7 +173,9 @@ class Leasing:
         would be handed out again."""
         mine = self._hand.of(bucket)
         leases = [(one.job, one.token, one.until_ms) for one in mine]
-        last = self._last_token.get((bucket.index, bucket.epoch), 0)
+        place = (bucket.index, bucket.epoch)
+        numbers = (int.from_bytes(one.token[8:], "big") for one in mine)
+        last = self._last_token[place] = max(self._last_token.get(place, 0), *numbers, 0)
         for one in mine:
             one.is_reasserted = True
         try:

@@ -55,6 +55,7 @@ class Desk:
         self.store = Store()
         self.now = 0
         self.stamp = T0 * 1000
+        self.last_heard: dict[bytes, int] = {}
         self.sent: dict[bytes, list[bytes]] = {}
         self.tokens = 0
 
@@ -156,9 +157,13 @@ class Desk:
     async def ask_lease(self, want: int = 1, consumer: bytes = C, **more: Any) -> Leased:
         first = self.tokens + 1
         self.tokens += want
-        return await self.store.lease(
-            self.bucket, consumer, first, want, now_ms=T0 + self.now, **more
+        last = {"last_token": self.last_heard.get(consumer, 0), **more}
+        leased = await self.store.lease(
+            self.bucket, consumer, first, want, now_ms=T0 + self.now, **last
         )
+        if leased.jobs:
+            self.last_heard[consumer] = int.from_bytes(leased.jobs[-1][0][8:], "big")
+        return leased
 
     async def lease(self, want: int = 1, consumer: bytes = C, **more: Any) -> list[Held]:
         leased = await self.ask_lease(want, consumer, **more)

@@ -90,6 +90,7 @@ class Queue(RuleBasedStateMachine):
         self.held: list[Held] = []
         self.logs = {writer: Writing() for writer in [*SERVERS, *CONSUMERS, HEIR]}
         self.tokens = 0
+        self.heard = dict.fromkeys(CONSUMERS, 0)
         self.snapshot: dict[bytes, bytes] | None = None
         self.finished: set[bytes] = set()
 
@@ -196,14 +197,25 @@ class Queue(RuleBasedStateMachine):
         assert next_ms == (int(parked[0][1]) - self.now if parked else -1)
         assert not waiting or (next_ms >= 0 and self.now + next_ms <= min(waiting))
 
-    @rule(consumer=st.sampled_from(CONSUMERS), want=st.integers(1, 8))
-    def lease(self, consumer: bytes, want: int) -> None:
+    @rule(consumer=st.sampled_from(CONSUMERS), want=st.integers(1, 8), is_heard=st.booleans())
+    def lease(self, consumer: bytes, want: int, is_heard: bool) -> None:
+        """Not `is_heard`: the answer is lost on its way to the consumer."""
+        for known in self.jobs.values():
+            if known.token and not known.closed and self.is_unheard(consumer, known.token):
+                known.token = None
         high = [(writer, len(log.records)) for writer, log in self.logs.items() if log.records]
         first = self.tokens + 1
         self.tokens += want
         leased = self.do(
             self.store.lease(
-                self.bucket, consumer, first, want, high=high, lease_ms=LEASE_MS, now_ms=self.now
+                self.bucket,
+                consumer,
+                first,
+                want,
+                last_token=self.heard[consumer],
+                high=high,
+                lease_ms=LEASE_MS,
+                now_ms=self.now,
             )
         )
         assert leased.state == "OK"
@@ -214,7 +226,12 @@ class Queue(RuleBasedStateMachine):
             assert known.due <= self.now, "a job was handed out early"
             assert known.retries == job.retries
             known.token = token
-            self.held.append(Held((job.topic, job.id), token, job, consumer))
+            if is_heard:
+                self.held.append(Held((job.topic, job.id), token, job, consumer))
+                self.heard[consumer] = int.from_bytes(token[8:], "big")
+
+    def is_unheard(self, consumer: bytes, token: bytes) -> bool:
+        return token[:8] == consumer and int.from_bytes(token[8:], "big") > self.heard[consumer]
 
     @rule(data=st.data(), verdict=st.sampled_from(list(Verdict)), delay=st.integers(0, 4_000))
     def settle(self, data: st.DataObject, verdict: Verdict, delay: int) -> None:
@@ -297,6 +314,9 @@ class Queue(RuleBasedStateMachine):
             self.client.delete(key)
         for key, value in self.snapshot.items():
             self.client.restore(key, 0, value)
+        for consumer in CONSUMERS:
+            given = int(self.client.hget(self.bucket.keys[0], b"l" + consumer) or 0)
+            self.heard[consumer] = min(self.heard[consumer], given)
         self.resend(random.Random(seed))
         self.meet_cancelled()
         for name, known in list(self.jobs.items()):

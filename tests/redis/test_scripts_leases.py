@@ -191,3 +191,52 @@ async def test_a_cancelled_job_whose_consumer_died_is_not_called_again(desk: Des
     assert job.is_closed
     assert await desk.settle(Held(HEIR, token, job), Verdict.RETRY) is Code.CANCELLED
     assert desk.places() == {}
+
+
+# answers of lease that were lost on their way
+
+
+async def test_what_a_consumer_never_heard_of_is_given_to_it_again(desk: Desk) -> None:
+    heard = await one_running(desk)
+    for id_ in ("2", "3"):
+        await desk.push(id_, 0)
+    last = desk.last_heard[C]
+    lost = await desk.lease(2)
+    desk.last_heard[C] = last
+    others = await one_running(desk, "4", D)
+    again = await desk.lease(5)
+    assert {one.job.id for one in again} == {"2", "3"}
+    assert not {one.token for one in again} & {one.token for one in lost}
+    assert not desk.raw("crashes"), "nobody died with them in hand"
+    assert desk.raw("holders").keys() == {one.lease[0] for one in (heard, others, *again)}
+
+
+async def test_a_lost_lease_of_a_cancelled_job_ends(desk: Desk) -> None:
+    await one_running(desk)
+    await desk.cancel()
+    desk.last_heard[C] = 0
+    assert await desk.lease(5) == []
+    assert len((await desk.rescue()).poisoned) == 1, "it is for the heir to settle"
+
+
+async def test_a_call_that_was_overtaken_takes_nothing(desk: Desk) -> None:
+    await desk.push("1", 0)
+    await desk.push("2", 0)
+    overtaken = desk.tokens + 1
+    desk.tokens += 5
+    (held,) = await desk.lease(1)
+    late = await desk.store.lease(desk.bucket, C, overtaken, 5, now_ms=T0 + desk.now)
+    assert (late.state, late.jobs) == ("OK", [])
+    assert desk.raw("holders").keys() == {held.lease[0]}
+
+
+async def test_what_was_lost_before_leases_are_said_again_comes_back_too(desk: Desk) -> None:
+    heard = await one_running(desk)
+    await desk.push("2", 0)
+    last = desk.last_heard[C]
+    await desk.lease()
+    desk.last_heard[C] = last
+    job = (heard.job, heard.token, T0 + LEASE)
+    assert await desk.store.reassert(desk.bucket, C, last, [job]) == 1
+    (again,) = await desk.lease(5)
+    assert again.job.id == "2"

@@ -244,5 +244,5 @@ def test_every_script_is_named_by_a_method() -> None:
     }
     store = Store()
     methods: dict[str, Any] = vars(store)
-    shared = {"job", "bucket", "changes", "push", "cancel", "move", "settle", "runs"}
+    shared = {"job", "bucket", "changes", "push", "cancel", "move", "settle", "runs", "returns"}
     assert {f"_{name}" for name in names - shared} == set(methods)

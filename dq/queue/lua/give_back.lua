@@ -6,17 +6,9 @@
 local now, kept = clock(ARGV[1]), 0
 for i = 2, #ARGV, 2 do
   local digest = ARGV[i]
-  local holder, job = holder_of(digest), load(digest)
+  local holder = holder_of(digest)
   if holder and holder.token == ARGV[i + 1] then
-    if job and job[CLOSED] == 1 and holds(holder, job) then
-      redis.call('ZADD', LEASES, now, digest)
-    else
-      end_lease(digest, holder)
-      if job then
-        unschedule(digest, job)
-        schedule(digest, job, now)
-      end
-    end
+    give_back(digest, holder, now)
     kept = kept + 1
   end
 end

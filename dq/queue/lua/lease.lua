@@ -1,5 +1,5 @@
 -- lease: ready jobs for one consumer.
--- ready -> running
+-- ready -> running; running -> ready for what it was given by a call whose answer it never got
 -- KEYS  the bucket
 -- ARGV  now ms or '' · epoch · consumer (8 bytes) · number of the first token · how many at the
 --       most (<= 500) · lease ms · the last token that this consumer was given here · n, n topics
@@ -27,7 +27,8 @@ local head = redis.call('HMGET', META, 'epoch', 'hold', 'cycle', 'l' .. consumer
 if head[1] ~= ARGV[2] then return {'EPOCH', head[1] or ''} end
 go_on_when_full()
 local hold_ms = tonumber(head[2] or '0') - now
-local is_behind = tonumber(head[4] or '0') < tonumber(ARGV[7])
+local given, heard = tonumber(head[4] or '0'), tonumber(ARGV[7])
+local is_behind = given < heard
 for i = 9 + skips, #ARGV, 2 do
   local applied = tonumber(redis.call('HGET', META, 'h' .. ARGV[i]) or '0')
   is_behind = is_behind or applied < tonumber(ARGV[i + 1])
@@ -37,6 +38,8 @@ if is_behind then
   return {'BEHIND'}
 end
 if hold_ms > 0 then return {'HOLD', hold_ms} end
+if token <= given then return {'OK', now, -1} end    -- a call that was overtaken: nobody waits for it
+if given > heard then give_back_unheard(consumer, heard, now) end
 
 local jobs, wait_ms = {}, -1
 local has_limits = redis.call('EXISTS', LIMITS) == 1

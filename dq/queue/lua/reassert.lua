@@ -9,7 +9,9 @@
 -- that another consumer was given meanwhile stays that one's.
 local consumer, kept = ARGV[1], 0
 go_on_when_full()
-redis.call('HSET', META, 'l' .. consumer, ARGV[2])
+-- What it was given and never heard of stays known here: `lease` takes it back.
+local given = tonumber(redis.call('HGET', META, 'l' .. consumer) or '0')
+redis.call('HSET', META, 'l' .. consumer, math.max(given, tonumber(ARGV[2])))
 for i = 3, #ARGV, 6 do
   local digest, stamp, writer = ARGV[i], tonumber(ARGV[i + 2]), ARGV[i + 3]
   local job, holder = load(digest), holder_of(digest)
