@@ -39,10 +39,11 @@ class Host(Protocol):
     schedule: Schedule
     read_head: Callable[[bytes], Head | None]
     next_protocol: Callable[[], asyncio.Protocol]
-    pushing: set[asyncio.Future[Any]]
 
     def remember(self, connection: Connection, /) -> None: ...
     def forget(self, connection: Connection, /) -> None: ...
+    def see_begun(self) -> None: ...
+    def see_ended(self) -> None: ...
 
 
 class Exchange:
@@ -59,21 +60,18 @@ class Exchange:
         """Begin a single push."""
         try:
             self._job = host.pushes.read(raw)
-            pushing = asyncio.ensure_future(host.schedule.push(self._job))
         except Exception as error:
             self.refuse(problem_or_log(error, "POST '/v1/jobs'"))
             return
-        host.pushing.add(pushing)
-        pushing.add_done_callback(self._see_pushed)
+        host.see_begun()
+        host.schedule.begin_push(self._job, self._see_pushed)
 
-    def _see_pushed(self, pushing: asyncio.Future[Pushed]) -> None:
-        self._connection.host.pushing.discard(pushing)
-        try:
-            pushed = pushing.result()
-        except Exception as error:
-            self.refuse(problem_or_log(refusal_of(self._job, error), "POST '/v1/jobs'"))
+    def _see_pushed(self, outcome: Pushed | Exception) -> None:
+        self._connection.host.see_ended()
+        if isinstance(outcome, Exception):
+            self.refuse(problem_or_log(refusal_of(self._job, outcome), "POST '/v1/jobs'"))
         else:
-            self.answer = json_answer(answer_of(self._job, pushed), status_of(pushed))
+            self.answer = json_answer(answer_of(self._job, outcome), status_of(outcome))
             self._connection.send_answers()
 
     def push_batch(self, host: Host, raw: bytes) -> None:

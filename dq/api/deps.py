@@ -16,7 +16,7 @@ from dq.core.settings import Settings
 from dq.core.topic import Topic
 from dq.db.token_book import TokenBook as ApiTokens
 from dq.journal.dead import DeadJobs
-from dq.queue.schedule import JobView, NewJob, Pushed
+from dq.queue.schedule import JobView, NewJob, Pushed, Told
 
 T = TypeVar("T")
 
@@ -119,6 +119,9 @@ class Schedule(Protocol):
     def push(self, job: NewJob, /) -> Awaitable[Pushed]:
         """Begun at once, and brought to its end even if nobody waits for it. Raises DuplicateJob,
         NodeAway, NodeFull, Overloaded, DiskFull when it is awaited."""
+
+    def begin_push(self, job: NewJob, told: Told, /) -> None:
+        """The same; `told` is called once with what it came to, later or at once."""
 
     async def cancel(self, topic: str, id: str, /) -> Literal["cancelled", "running"] | None:
         """None: no unfinished job of that id. Raises NodeAway, Overloaded, DiskFull."""

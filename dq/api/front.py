@@ -16,7 +16,6 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from dq.api.app import STOP_WITHIN_S, make_app, make_runner
 from dq.api.connection import Connection
@@ -56,7 +55,7 @@ class Front:
     def __init__(self, deps: Api, next_protocol: Callable[[], asyncio.Protocol]) -> None:
         """`next_protocol`: makes those protocols to which connections are handed over."""
         self.commits = Commits()
-        self.pushes = Pushes(deps, self.commits)
+        self.pushes = Pushes(deps)
         self.schedule = deps.schedule
         self.next_protocol = next_protocol
         guard = Guard(deps.settings.api_tokens, [deps.settings.api_host], deps.token_book)
@@ -66,9 +65,10 @@ class Front:
         if deps.token_book is not None:
             deps.token_book.changed.append(heads.forget)
         self.connections: set[Connection] = set()
-        self.pushing: set[asyncio.Future[Any]] = set()
+        self._under_way = 0
         self._is_stopping = False
         self._none_left = asyncio.Event()
+        self._has_ended = asyncio.Event()
 
     def connect(self) -> Connection:
         """The protocol of a new connection."""
@@ -85,6 +85,16 @@ class Front:
         self.connections.discard(connection)
         if not self.connections:
             self._none_left.set()
+
+    def see_begun(self) -> None:
+        """A push is under way."""
+        self._under_way += 1
+
+    def see_ended(self) -> None:
+        """It has its answer, whether anyone still waits for that or not."""
+        self._under_way -= 1
+        if not self._under_way:
+            self._has_ended.set()
 
     async def look_forever(self) -> None:
         """Have those connections closed that keep dq waiting."""
@@ -107,6 +117,7 @@ class Front:
             except TimeoutError:
                 for connection in tuple(self.connections):
                     connection.abort()
-        if self.pushing:
-            await asyncio.wait(self.pushing)
+        if self._under_way:
+            self._has_ended.clear()
+            await self._has_ended.wait()
         await self.commits.finish()

@@ -31,7 +31,7 @@ class JobCalls:
     def __init__(self, api: Api, commits: Commits) -> None:
         self._api = api
         self._commits = commits
-        self._pushes = Pushes(api, commits)
+        self._pushes = Pushes(api)
 
     def routes(self) -> list[web.RouteDef]:
         """`[^/]+`, as aiohttp's own pattern refuses braces."""

@@ -7,13 +7,16 @@ here knows HTTP beyond a status.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
 from dq.api.batch import split_batch
-from dq.api.deps import Api, Commits
+from dq.api.deps import Api
 from dq.api.job_fields import read_job
 from dq.api.problems import Refused, about_job, problem_or_log
 from dq.core import clock
@@ -45,11 +48,10 @@ class PushDoc(msgspec.Struct, gc=False):
 class Pushes:
     """Reads pushes, has the schedule take them, and says what became of them."""
 
-    def __init__(self, api: Api, commits: Commits) -> None:
+    def __init__(self, api: Api) -> None:
         self._book = api.topics
         self._looked_ms = 0.0
         self._schedule = api.schedule
-        self._commits = commits
         self._max_body = api.settings.max_body
         self.limit_bytes = self._max_body + WRAPPING_BYTES
         self.batch_limit_bytes = max(BATCH_BYTES, self.limit_bytes)
@@ -80,19 +82,30 @@ class Pushes:
         """All ids at once, so that they share a sync; the jobs of one id one after the other, as
         the later one must win."""
         while waiting:
-            firsts = [
-                (same[0], self._commits.begin(self._schedule.push(same[0][1]))) for same in waiting
-            ]
-            for (place, job), pushing in firsts:
-                try:
-                    pushed = await pushing
-                except Exception as error:
-                    problem = problem_or_log(error, "a push of a batch")
+            firsts = [same[0] for same in waiting]
+            outcomes = await self._push_together([job for _, job in firsts])
+            for (place, job), outcome in zip(firsts, outcomes, strict=True):
+                if isinstance(outcome, Exception):
+                    problem = problem_or_log(outcome, "a push of a batch")
                     results[place] = about_job(problem, job.topic, job.id).to_doc()
                 else:
-                    results[place] = answer_of(job, pushed)
-                    results[place].status = status_of(pushed)
+                    results[place] = answer_of(job, outcome)
+                    results[place].status = status_of(outcome)
             waiting = [same[1:] for same in waiting if len(same) > 1]
+
+    async def _push_together(self, jobs: Sequence[NewJob]) -> list[Pushed | Exception]:
+        outcomes: dict[int, Pushed | Exception] = {}
+        has_all: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def tell(place: int, outcome: Pushed | Exception) -> None:
+            outcomes[place] = outcome
+            if len(outcomes) == len(jobs):
+                has_all.set_result(None)
+
+        for place, job in enumerate(jobs):
+            self._schedule.begin_push(job, partial(tell, place))
+        await has_all
+        return [outcomes[place] for place in range(len(jobs))]
 
     def topic_for_push(self, name: str) -> Topic:
         """Raises TopicUnknown, TopicOffline. Whether another process has changed the topics is

@@ -21,7 +21,7 @@ from dq.core.faults import reach
 from dq.log.frames import LogDamaged
 from dq.log.log import EPOCHS, Log, segments
 from dq.queue.nodes import Bucket, NodeRefused
-from dq.queue.records import NOTHING, Code, Op
+from dq.queue.records import CODES, NOTHING, Code, Op
 from dq.queue.resend import missing_records
 from dq.queue.store import Store, read_position
 
@@ -98,6 +98,7 @@ class Lane:
         self.bucket = bucket
         self._queue: deque[Entry] = deque()
         self._has_work = asyncio.Event()
+        self._is_suspect = False
         self._busy = asyncio.Lock()
         self._applied = 0
         """The last record that was seen applied. What the log has beyond it is not on the disk yet,
@@ -121,7 +122,8 @@ class Lane:
         while True:
             await self._has_work.wait()
             self._has_work.clear()
-            if not self._queue:
+            if self._is_suspect:
+                self._is_suspect = False
                 await self.catch_up()
             while self._queue:
                 async with self._busy:
@@ -149,6 +151,7 @@ class Lane:
     def see(self, epoch: bytes, applied: int, last: int) -> None:
         """Where the node stands, asked when this was idle at `last`."""
         if self._is_behind(epoch, applied, last):
+            self._is_suspect = True
             self._has_work.set()
 
     def _is_behind(self, epoch: bytes, applied: int, last: int) -> bool:
@@ -195,7 +198,7 @@ class Lane:
 
     async def _finish(self, group: list[Entry], codes: bytes, refused: dict[int, Code]) -> None:
         outcomes = [
-            refused.get(entry.seq, Code(code)) for entry, code in zip(group, codes, strict=True)
+            refused.get(entry.seq, CODES[code]) for entry, code in zip(group, codes, strict=True)
         ]
         to_note = [
             (entry.seq, code)

@@ -42,6 +42,7 @@ from redis.exceptions import (
 from dq.core.errors import DqError, NodeAway, NodeFull
 from dq.core.files import write_atomically
 from dq.queue.keys import NODE_KEY, bucket_keys
+from dq.queue.line import Line
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +114,8 @@ class Bucket:
 
 @dataclass(eq=False)
 class Node:
-    """One Redis deployment and this process's client of it. `is_draining`: it takes no new jobs."""
+    """One Redis deployment and this process's client of it. `is_draining`: it takes no new jobs.
+    `line`: for scripts; None where it is a cluster."""
 
     url: str
     name: str
@@ -122,6 +124,16 @@ class Node:
     is_away: bool = False
     is_draining: bool = False
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_COMMANDS))
+    line: Line | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.line = None if isinstance(self.client, RedisCluster) else Line(self.client)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self.line is not None:
+            await self.line.close()
+        await self.client.aclose()
 
 
 def node_name(url: str, embedded_url: str = "") -> str:
@@ -291,7 +303,7 @@ class Nodes:
     async def close(self) -> None:
         """Close every client."""
         for node in self.all:
-            await node.client.aclose()
+            await node.close()
 
 
 def _read_counts(memory: Path) -> dict[str, int]:

@@ -46,7 +46,7 @@ async def probe(url: str, others: Sequence[Node]) -> Probe:
     except (NodeAway, NodeFull, NodeRefused) as error:
         raise Unfit(str(getattr(error, "detail", "") or error)) from None
     finally:
-        await node.client.aclose()
+        await node.close()
 
 
 async def _look_at(node: Node, others: Sequence[Node]) -> Probe:

@@ -64,6 +64,10 @@ class Code(IntEnum):
     FULL = 60
 
 
+CODES = {int(code): code for code in Code}
+"""By number, for those who look up thousands a second."""
+
+
 @dataclass(frozen=True, slots=True)
 class Version:
     """One push of a job. Settling, cancelling and moving name the version that they mean."""

@@ -10,7 +10,7 @@ nodes that are drained come last, so they keep what they have and get nothing ne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Literal
@@ -59,6 +59,10 @@ class Pushed(msgspec.Struct, frozen=True, gc=False):
     state: str = "delayed"
 
 
+Told = Callable[[Pushed | Exception], None]
+"""Is told what became of a push, or why it was refused. It must not raise."""
+
+
 class JobView(msgspec.Struct, frozen=True):
     """An unfinished job as a producer may see it. `attempt`: attempts begun so far."""
 
@@ -91,24 +95,30 @@ class Schedule:
         self._is_limited = is_limited
         self._neighbours = neighbours
         self._patience = Patience()
+        self._looking: set[asyncio.Task[Pushed]] = set()
 
     def push(self, job: NewJob) -> asyncio.Future[Pushed]:
         """Accept a job, begun at once: when the future has its result it will be called back.
 
         The future raises DuplicateJob (on_duplicate=reject), NodeAway, Overloaded, DiskFull,
-        NodeFull. Nearly every push has nothing to look up first, and costs no task.
+        NodeFull.
         """
-        loop = asyncio.get_running_loop()
+        pushed: asyncio.Future[Pushed] = asyncio.get_running_loop().create_future()
+        self.begin_push(job, partial(_resolve, pushed))
+        return pushed
+
+    def begin_push(self, job: NewJob, told: Told) -> None:
+        """The same, for those who push many: `told` is called once, later or at once. Nearly every
+        push has nothing to look up first, and costs neither a task nor a future."""
         if job.on_duplicate != "replace" or len(self._nodes.all) != 1:
-            return loop.create_task(self._push(job))
-        pushed: asyncio.Future[Pushed] = loop.create_future()
-        bucket = _bucket_of(self._nodes.all[0], job.topic)
+            self._look(self._push(job), told)
+            return
         try:
             reach("push.validated")
-            self._writer.begin(bucket, self._record(job), _Pushing(self, job, pushed))
+            bucket = _bucket_of(self._nodes.all[0], job.topic)
+            self._writer.begin(bucket, self._record(job), _Pushing(self, job, told))
         except Exception as error:
-            pushed.set_exception(error)
-        return pushed
+            told(error)
 
     async def _push(self, job: NewJob, code: Code | None = None) -> Pushed:
         """`code`: what came of a first try."""
@@ -145,10 +155,15 @@ class Schedule:
             self._writer.observe(found[1].version.stamp)
         return None
 
-    def go_on(self, job: NewJob, code: Code, pushed: asyncio.Future[Pushed]) -> None:
-        """A first try came to what takes a closer look: `pushed` is told of its end."""
-        looking = asyncio.ensure_future(self._push(job, code))
-        looking.add_done_callback(partial(_pass_on, to=pushed))
+    def go_on(self, job: NewJob, code: Code, told: Told) -> None:
+        """A first try came to what takes a closer look: `told` is told of its end."""
+        self._look(self._push(job, code), told)
+
+    def _look(self, pushing: Coroutine[Any, Any, Pushed], told: Told) -> None:
+        task = asyncio.get_running_loop().create_task(pushing)
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
+        task.add_done_callback(partial(_tell_end, told))
 
     def _record(self, job: NewJob) -> list[Any]:
         return records.push(
@@ -267,40 +282,49 @@ class Schedule:
 class _Pushing:
     """Waits for the outcome of a push's first try, nearly always the last one."""
 
-    __slots__ = ("_job", "_pushed", "_schedule")
+    __slots__ = ("_is_done", "_job", "_schedule", "_told")
 
-    def __init__(self, schedule: Schedule, job: NewJob, pushed: asyncio.Future[Pushed]) -> None:
+    def __init__(self, schedule: Schedule, job: NewJob, told: Told) -> None:
         self._schedule = schedule
         self._job = job
-        self._pushed = pushed
+        self._told = told
+        self._is_done = False
 
     def done(self) -> bool:
-        return self._pushed.done()
+        return self._is_done
 
     def set_result(self, code: Code) -> None:
         try:
             reach("push.answered")
         except Exception as error:
-            self._pushed.set_exception(error)
+            self.set_exception(error)
             return
+        self._is_done = True
         if result := _DONE.get(code):
-            self._pushed.set_result(Pushed(result, self._job.due_ms))
+            self._told(Pushed(result, self._job.due_ms))
         else:
-            self._schedule.go_on(self._job, code, self._pushed)
+            self._schedule.go_on(self._job, code, self._told)
 
     def set_exception(self, error: Exception) -> None:
-        self._pushed.set_exception(error)
+        self._is_done = True
+        self._told(error)
 
 
-def _pass_on(looked: asyncio.Future[Pushed], to: asyncio.Future[Pushed]) -> None:
-    if to.done():
-        return
-    if looked.cancelled():
-        to.cancel()
-    elif (error := looked.exception()) is not None:
-        to.set_exception(error)
+def _tell_end(told: Told, pushing: asyncio.Task[Pushed]) -> None:
+    if pushing.cancelled():
+        told(NodeAway("dq is stopping"))
     else:
-        to.set_result(looked.result())
+        error = pushing.exception()
+        told(error if isinstance(error, Exception) else pushing.result())
+
+
+def _resolve(pushed: asyncio.Future[Pushed], outcome: Pushed | Exception) -> None:
+    if pushed.done():
+        return
+    if isinstance(outcome, Exception):
+        pushed.set_exception(outcome)
+    else:
+        pushed.set_result(outcome)
 
 
 def _bucket_of(node: Node, topic: str) -> Bucket:

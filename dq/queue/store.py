@@ -17,6 +17,7 @@ from typing import Any
 from redis.exceptions import NoScriptError, ResponseError
 
 from dq.core.errors import NodeAway
+from dq.queue.line import pack_args
 from dq.queue.nodes import TIMEOUT_S, Bucket, ask
 from dq.queue.records import StoredJob, digest_of, pack, pack_job, unpack_job
 from dq.queue.steady import SteadyClock
@@ -85,14 +86,25 @@ class _Script:
         parts = ((folder / f"{name}.lua").read_text() for name in ("job", "bucket", *names))
         self.source = "\n".join(parts).encode()
         self.sha = sha1(self.source).hexdigest().encode()  # Redis names scripts so
+        self._heads: dict[Bucket, bytes] = {}
 
     async def __call__(self, bucket: Bucket, *args: Any) -> Any:
-        node, keys = bucket.node, bucket.keys
-        run = node.client.execute_command
         try:
-            return await ask(node, run("EVALSHA", self.sha, len(keys), *keys, *args))
+            return await ask(bucket.node, self._run(bucket, args))
         except NoScriptError:
-            return await ask(node, run("EVAL", self.source, len(keys), *keys, *args))
+            run = bucket.node.client.execute_command
+            command = ("EVAL", self.source, len(bucket.keys), *bucket.keys, *args)
+            return await ask(bucket.node, run(*command))
+
+    async def _run(self, bucket: Bucket, args: tuple[Any, ...]) -> Any:
+        line, count = bucket.node.line, len(bucket.keys)
+        if line is None:
+            run = bucket.node.client.execute_command
+            return await run("EVALSHA", self.sha, count, *bucket.keys, *args)
+        head = self._heads.get(bucket)
+        if head is None:
+            head = self._heads[bucket] = pack_args(("EVALSHA", self.sha, count, *bucket.keys))
+        return await line.call(b"*%d\r\n%b%b" % (3 + count + len(args), head, pack_args(args)))
 
     async def confirmed(self, bucket: Bucket, *args: Any) -> tuple[Any, bool]:
         """The same, and whether a replica has it on its disk now."""

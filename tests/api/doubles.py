@@ -16,7 +16,7 @@ from dq.core.errors import DuplicateJob
 from dq.core.topic import Topic
 from dq.journal.audit import Audited
 from dq.queue.records import PRIORITIES
-from dq.queue.schedule import JobView, NewJob, Pushed
+from dq.queue.schedule import JobView, NewJob, Pushed, Told
 
 CREATED_MS = 1_700_000_000_000
 
@@ -33,6 +33,7 @@ class MemorySchedule:
         self.gate = asyncio.Event()
         self.gate.set()
         self.waiting = 0
+        self._pushing: set[asyncio.Task[Pushed]] = set()
 
     def _fail(self, id_: str = "") -> None:
         if failure := self.failing_ids.get(id_, self.failure):
@@ -53,6 +54,16 @@ class MemorySchedule:
         self.jobs[names] = job
         self.pushed.append(job)
         return Pushed("replaced" if old else "created", job.due_ms)
+
+    def begin_push(self, job: NewJob, told: Told) -> None:
+        def tell(pushing: asyncio.Task[Pushed]) -> None:
+            self._pushing.discard(pushing)
+            error = pushing.exception()
+            told(error if isinstance(error, Exception) else pushing.result())
+
+        pushing = asyncio.create_task(self.push(job))
+        self._pushing.add(pushing)
+        pushing.add_done_callback(tell)
 
     async def cancel(self, topic: str, id_: str) -> Literal["cancelled", "running"] | None:
         self._fail(id_)

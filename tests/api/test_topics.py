@@ -50,10 +50,22 @@ async def test_every_mistake_is_told_at_once(api: Served) -> None:
     assert "enabled" in reply.raw.decode()
 
 
-@pytest.mark.parametrize("name", ["a%20b", "%E6%97%A5", "a%2Fb", "t" * 129])
+@pytest.mark.parametrize("name", ["a%20b", "%E6%97%A5", "a%2Fb", "t" * 129, ".", "..", "%2E%2e"])
 async def test_a_bad_name_is_refused(api: Served, name: str) -> None:
     reply = await api.call("PUT", f"/v1/topics/{name}", {})
     assert_problem(reply, 422, "invalid", "topic")
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+async def test_a_name_that_addresses_lose_is_refused_with_the_remedy(
+    api: Served, name: str
+) -> None:
+    put = await api.call("PUT", f"/v1/topics/{name.replace('.', '%2E')}", {})
+    pushed = await api.call("POST", "/v1/jobs", {"topic": name, "body": 1})
+    for reply in (put, pushed):
+        (fault,) = reply.doc["errors"]
+        assert fault["field"] == "topic" and fault["message"].endswith("take another name")
+        assert reply.status == 422 and f"can't be '{name}'" in fault["message"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.support import wait_until
 LEASES = BUCKET_KEYS.index("leases")
 HELD_UP = 5_000
 JOBS, EACH_MS = 200, 20
-MUCH_MS = 1_000
+MUCH_MS = 2_500
 """The promise is 50 ms, met where nothing else runs; whoever is held up is so for 3 s and more."""
 
 

@@ -1,0 +1,154 @@
+"""The connection for scripts: each call gets its own answer, whatever becomes of the connection."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, ResponseError
+
+from dq.queue import line as line_module
+from dq.queue.line import Line, pack_args
+from dq.queue.nodes import make_client
+from tests.valkey import Valkey
+
+
+@pytest.fixture
+def server() -> Iterator[Valkey]:
+    """One that a test may stop and kill."""
+    one = Valkey().start()
+    yield one
+    one.stop()
+
+
+def packed(*args: bytes | str | int) -> bytes:
+    return b"*%d\r\n%b" % (len(args), pack_args(args))
+
+
+@asynccontextmanager
+async def line_to(url: str) -> AsyncIterator[Line]:
+    client = make_client(url)
+    line = Line(client)
+    yield line
+    await line.close()
+    await client.aclose()
+
+
+async def clients_of(line: Line) -> int:
+    told: bytes = await line.call(packed("CLIENT", "LIST", "TYPE", "normal"))
+    return len(told.splitlines())
+
+
+async def test_calls_that_are_on_their_way_together_get_their_own_answers(server: Valkey) -> None:
+    async with line_to(server.url) as line:
+        calls = [line.call(packed("ECHO", f"é{number}")) for number in range(500)]
+        answers = await asyncio.gather(*calls)
+        assert answers == [f"é{number}".encode() for number in range(500)]
+        assert await clients_of(line) == 1, "one connection for all"
+
+
+async def test_bytes_and_numbers_arrive_as_they_are(server: Valkey) -> None:
+    odd = bytes(range(256)) * 300
+    async with line_to(server.url) as line:
+        answer = await line.call(packed("EVAL", "return {ARGV[1], #ARGV, nil}", 0, odd, -5))
+    assert answer == [odd, 2]
+
+
+async def test_an_error_is_for_the_one_who_asked(server: Valkey) -> None:
+    async with line_to(server.url) as line:
+        before, wrong, after = await asyncio.gather(
+            line.call(packed("ECHO", "1")),
+            line.call(packed("HGET", "too few")),
+            line.call(packed("ECHO", "2")),
+            return_exceptions=True,
+        )
+        assert (before, after) == (b"1", b"2")
+        assert isinstance(wrong, ResponseError)
+        assert await clients_of(line) == 1
+
+
+async def test_who_gives_up_leaves_the_others_their_answers(server: Valkey) -> None:
+    async with line_to(server.url) as line:
+        await line.call(packed("PING"))
+        server.signal(signal.SIGSTOP)
+        calls = [asyncio.create_task(line.call(packed("ECHO", str(n)))) for n in range(5)]
+        await asyncio.sleep(0)
+        calls[2].cancel()
+        await asyncio.wait({calls[2]})
+        server.signal(signal.SIGCONT)
+        kept = await asyncio.gather(*(call for call in calls if call is not calls[2]))
+        assert kept == [b"0", b"1", b"3", b"4"]
+        assert await line.call(packed("ECHO", "later")) == b"later"
+
+
+async def test_a_cut_connection_fails_all_and_the_next_call_opens_another(server: Valkey) -> None:
+    async with line_to(server.url) as line:
+        calls = [line.call(packed("EVAL", "while true do end", 0)) for _ in range(3)]
+        waiting = asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.sleep(0.05)
+        server.kill()
+        assert all(isinstance(one, (RedisError, OSError)) for one in await waiting)
+        with pytest.raises((RedisError, OSError)):
+            await line.call(packed("PING"))
+        server.start()
+        assert await clients_of(line) == 1
+
+
+async def test_a_connection_that_is_silent_too_long_is_given_up(
+    server: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_module, "SILENT_S", 0.0)
+    async with line_to(server.url) as line:
+        first = await line.call(packed("CLIENT", "ID"))
+        server.signal(signal.SIGSTOP)
+        call, other = (asyncio.create_task(line.call(packed("PING"))) for _ in range(2))
+        await asyncio.sleep(0.01)
+        call.cancel()
+        with pytest.raises(ConnectionError, match="given up"):
+            await other
+        server.signal(signal.SIGCONT)
+        assert await line.call(packed("CLIENT", "ID")) > first
+
+
+async def test_a_master_that_became_a_replica_is_looked_for_anew(server: Valkey) -> None:
+    async with line_to(server.url) as line:
+        first = await line.call(packed("CLIENT", "ID"))
+        await line.call(packed("REPLICAOF", "127.0.0.1", "1"))
+        with pytest.raises(ReadOnlyError):
+            await line.call(packed("SET", "a", "b"))
+        assert await line.call(packed("CLIENT", "ID")) > first
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+OK\r\n+OK\r\n", b"$5\r\nab", b"\x00\xff\r\n", b""],
+    ids=["http", "two answers", "cut", "binary", "nothing"],
+)
+async def test_a_peer_that_is_no_redis_costs_an_error_and_no_more(reply: bytes) -> None:
+    async with peer(lambda: reply) as url, line_to(url) as line:
+        for _ in range(3):
+            try:
+                assert await line.call(packed("PING")) in (b"OK", b"PONG")
+            except (RedisError, OSError):
+                continue
+
+
+@asynccontextmanager
+async def peer(answer: Callable[[], bytes]) -> AsyncIterator[str]:
+    """Says OK to whatever opens a connection, then once `answer()`, then hangs up."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            if b"PING" in data:
+                writer.write(answer())
+                break
+            writer.write(b"+OK\r\n" * data.count(b"*"))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    yield f"redis://127.0.0.1:{port}?protocol=2"
+    server.close()
