@@ -24,6 +24,9 @@ DEFAULT_KEEP_DONE: Final = 7.0
 DEFAULT_KEEP_DEAD: Final = 30.0
 """Days that finished jobs are remembered."""
 
+DOTS: Final = (".", "..")
+"""No topic has one of these names: what calls an address takes such parts out of its path."""
+
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
 _MAX_UNKNOWN_NAMED = 20
 
@@ -82,8 +85,16 @@ _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def is_topic_name(name: str) -> bool:
-    """True for 1 to 128 of A-Z a-z 0-9 _ . -"""
-    return _NAME.fullmatch(name) is not None
+    """True for 1 to 128 of A-Z a-z 0-9 _ . -, but not for one of DOTS."""
+    return name not in DOTS and _NAME.fullmatch(name) is not None
+
+
+def fault_of_dots(name: str) -> str:
+    """Why one of DOTS is no name for a topic, and what to do."""
+    return (
+        f"can't be {name!r}, which browsers and HTTP clients take out of addresses; "
+        "take another name"
+    )
 
 
 def parse_topic(
@@ -97,7 +108,9 @@ def parse_topic(
     field.
     """
     errors: list[FieldError] = []
-    if not is_topic_name(topic_name):
+    if topic_name in DOTS:
+        errors.append(FieldError("topic", fault_of_dots(topic_name)))
+    elif not is_topic_name(topic_name):
         errors.append(FieldError("topic", "must be 1 to 128 characters of A-Z a-z 0-9 _ . -"))
     members = _decode_object(doc)
     if members.pop("topic", topic_name) != topic_name:

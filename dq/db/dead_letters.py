@@ -1,8 +1,9 @@
 """Dead jobs as people look for them: the latest death first, with its last words.
 
 The table of deaths is read downwards, SCAN_ROWS at a time and for BUDGET_MS in all, so a look costs
-the same however many jobs have died; what is asked for beyond that is compared row by row. A job
-that was pushed again since is not dead any more: its newest version alone counts.
+the same however many jobs have died; what is asked for beyond that is compared row by row. A topic
+with few dead jobs would be a needle in there: these are read by the index of their topic, at once.
+A job that was pushed again since is not dead any more: its newest version alone counts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from dq.db.replaced import same_job
 from dq.db.rows import MessageRow, State
 from dq.db.tables import deaths, messages, transitions
 
-SCAN_ROWS = 2_000
+SCAN_ROWS = 500
+SCAN_ROWS_BY_TIME = 2_000
+"""Most deaths outside of the time are passed over without a look at their job."""
+FEW_ROWS = 2_000
 BUDGET_MS = 1_500
 MOST_BADGE_SCAN = 1_000
 _NEWEST = 2**62
@@ -79,37 +83,48 @@ class DeadLetters:
     async def page(
         self, wanted: WantedDead, limit: int, below: int | None = None, budget_ms: int = BUDGET_MS
     ) -> DeadPage:
-        """Up to `limit` dead jobs whose death has a number under `below`."""
-        floor: int | None = _NEWEST if below is None else below
+        """Up to `limit` dead jobs whose death has a number under `below`. Gets further with every
+        call, however small the budget."""
         jobs: list[DeadLine] = []
         give_up_ms = mono_ms() + budget_ms
         async with self._database.read() as conn:
-            while floor is not None and len(jobs) < limit and mono_ms() < give_up_ms:
-                found, floor = await _read_stretch(conn, wanted, floor, limit - len(jobs))
+            is_few = await _has_few(conn, wanted.topic)
+            floor: int | None = _NEWEST if below is None else below
+            while floor is not None and len(jobs) < limit:
+                left = limit - len(jobs)
+                lowest = 0 if is_few else await _lowest(conn, floor, _scan_rows(wanted))
+                query = _dead_between(lowest, floor, wanted, _columns(), is_few)
+                query = query.order_by(deaths.c.no.desc()).limit(left)
+                found = [DeadLine(**row._mapping) for row in await conn.execute(query)]
                 jobs += found
+                floor = found[-1].no if len(found) == left else lowest or None
+                if mono_ms() >= give_up_ms:
+                    break
         return DeadPage(jobs, floor)
 
     async def chosen(self, versions: Sequence[bytes]) -> list[DeadLine]:
         """Those of these versions that are dead still, the latest death first."""
-        numbers = sa.select(deaths.c.no).where(deaths.c.version.in_(versions)).subquery()
-        query = _dead_among(numbers, WantedDead(), _columns()).order_by(deaths.c.no.desc())
+        query = _dead(_columns()).where(deaths.c.version.in_(versions), _is_newest())
         async with self._database.read() as conn:
-            return [DeadLine(**row._mapping) for row in await conn.execute(query)]
+            rows = await conn.execute(query.order_by(deaths.c.no.desc()))
+            return [DeadLine(**row._mapping) for row in rows]
 
     async def count(
         self, wanted: WantedDead, most: int, below: int | None = None, budget_ms: int = BUDGET_MS
     ) -> DeadCount:
         """How many there are, up to `most` and for as long as the budget lasts."""
-        floor: int | None = _NEWEST if below is None else below
         total = 0
         give_up_ms = mono_ms() + budget_ms
         async with self._database.read() as conn:
-            while floor is not None and total < most and mono_ms() < give_up_ms:
-                scanned = _scanned(floor)
-                some = _dead_among(scanned, wanted, [deaths.c.no]).subquery()
-                query = sa.select(sa.func.count()).select_from(some)
-                total += await conn.scalar(query) or 0
-                floor = await _next_floor(conn, scanned)
+            is_few = await _has_few(conn, wanted.topic)
+            floor: int | None = _NEWEST if below is None else below
+            while floor is not None and total < most:
+                lowest = 0 if is_few else await _lowest(conn, floor, _scan_rows(wanted))
+                some = _dead_between(lowest, floor, wanted, [deaths.c.no], is_few)
+                total += await _count(conn, some)
+                floor = lowest or None
+                if mono_ms() >= give_up_ms:
+                    break
         return DeadCount(min(total, most), floor is None and total <= most)
 
     async def newest(self) -> int:
@@ -120,10 +135,10 @@ class DeadLetters:
     async def count_since(self, since_ms: int, most: int) -> int:
         """How many jobs died from `since_ms` on and still are dead, up to `most` and among the
         last MOST_BADGE_SCAN deaths."""
-        recent = _scanned(_NEWEST, MOST_BADGE_SCAN)
-        some = _dead_among(recent, WantedDead(from_ms=since_ms), [deaths.c.no]).limit(most)
         async with self._database.read() as conn:
-            return await conn.scalar(sa.select(sa.func.count()).select_from(some.subquery())) or 0
+            lowest = await _lowest(conn, _NEWEST, MOST_BADGE_SCAN)
+            recent = _dead_between(lowest, _NEWEST, WantedDead(from_ms=since_ms), [deaths.c.no])
+            return await _count(conn, recent.limit(most))
 
     async def messages(self, versions: Sequence[bytes]) -> list[MessageRow]:
         """These versions with their bodies, a page of them as `read_page` says: ask
@@ -153,17 +168,6 @@ class DeadLetters:
         return len(still_dead)
 
 
-async def _read_stretch(
-    conn: AsyncConnection, wanted: WantedDead, below: int, limit: int
-) -> tuple[list[DeadLine], int | None]:
-    scanned = _scanned(below)
-    query = _dead_among(scanned, wanted, _columns()).order_by(deaths.c.no.desc()).limit(limit)
-    found = [DeadLine(**row._mapping) for row in await conn.execute(query)]
-    if len(found) == limit:
-        return found, found[-1].no
-    return found, await _next_floor(conn, scanned)
-
-
 def _columns() -> list[sa.ColumnElement[Any]]:
     job, line = messages.c, transitions.c
     return [
@@ -173,31 +177,46 @@ def _columns() -> list[sa.ColumnElement[Any]]:
     ]
 
 
-async def _next_floor(conn: AsyncConnection, scanned: sa.Subquery) -> int | None:
-    extent = sa.select(sa.func.count(), sa.func.min(scanned.c.no)).select_from(scanned)
-    count, lowest = (await conn.execute(extent)).one()
-    return int(lowest) if count == SCAN_ROWS else None
+async def _count(conn: AsyncConnection, rows: sa.Select[Any]) -> int:
+    query = sa.select(sa.func.count()).select_from(rows.subquery())
+    return await conn.scalar(query) or 0
 
 
-def _scanned(below: int, rows: int = SCAN_ROWS) -> sa.Subquery:
-    query = sa.select(deaths.c.no).where(deaths.c.no < below)
-    return query.order_by(deaths.c.no.desc()).limit(rows).subquery()
+async def _lowest(conn: AsyncConnection, below: int, rows: int) -> int:
+    """The lowest number of the next `rows` deaths under `below`; 0 when there are no more."""
+    query = sa.select(deaths.c.no).where(deaths.c.no < below).order_by(deaths.c.no.desc())
+    return await conn.scalar(query.offset(rows - 1).limit(1)) or 0
 
 
-def _dead_among(
-    scanned: sa.Subquery, wanted: WantedDead, columns: Sequence[sa.ColumnElement[Any]]
-) -> sa.Select[Any]:
-    line, job = transitions.c, messages.c
-    query = (
-        sa.select(*columns)
-        .select_from(scanned)
-        .join(deaths, deaths.c.no == scanned.c.no)
-        .join(transitions, (line.writer == deaths.c.writer) & (line.pos == deaths.c.pos))
-        .join(messages, job.version == deaths.c.version)
-        .where(job.state == State.DEAD, _is_newest())
+def _scan_rows(wanted: WantedDead) -> int:
+    is_by_time = wanted.from_ms is not None or wanted.to_ms is not None
+    return SCAN_ROWS_BY_TIME if is_by_time else SCAN_ROWS
+
+
+async def _has_few(conn: AsyncConnection, topic: str | None) -> bool:
+    """Whether so few jobs of the topic are dead that all may be looked at."""
+    if topic is None:
+        return False
+    dead = sa.select(messages.c.version).where(
+        messages.c.topic == topic, messages.c.state == State.DEAD
     )
+    return await _count(conn, dead.limit(FEW_ROWS + 1)) <= FEW_ROWS
+
+
+def _dead_between(
+    lowest: int,
+    below: int,
+    wanted: WantedDead,
+    columns: Sequence[sa.ColumnElement[Any]],
+    is_few: bool = False,
+) -> sa.Select[Any]:
+    """What is wanted of the deaths `lowest` <= no < `below`. `is_few`: the topic's few dead jobs
+    are looked up first and their deaths then, otherwise the other way round."""
+    job, line = messages.c, transitions.c
+    no = _unindexed(deaths.c.no) if is_few else deaths.c.no
+    query = _dead(columns, is_few).where(no >= lowest, no < below)
     if wanted.topic is not None:
-        query = query.where(job.topic == wanted.topic)
+        query = query.where((job.topic if is_few else _unindexed(job.topic)) == wanted.topic)
     if wanted.from_ms is not None:
         query = query.where(line.at_ms >= wanted.from_ms)
     if wanted.to_ms is not None:
@@ -205,7 +224,32 @@ def _dead_among(
     if wanted.q is not None:
         texts = (job.id, job.bkey, line.detail, line.reply)
         query = query.where(sa.or_(*(sa.func.instr(text, wanted.q) > 0 for text in texts)))
-    return query
+    # The dearest question comes last: it is asked only of what matches.
+    return query.where(_is_newest())
+
+
+def _dead(columns: Sequence[sa.ColumnElement[Any]], is_by_topic: bool = False) -> sa.Select[Any]:
+    """Dead jobs with the line of their death: read from the deaths, or from the jobs of a topic.
+
+    Both the death and its line know the version. By the line's, the job is looked up last of all,
+    and only where the line is what was asked for; by the death's, no line but the last is read.
+    """
+    line, job = transitions.c, messages.c
+    state = job.state if is_by_topic else _unindexed(job.state)
+    version = deaths.c.version if is_by_topic else line.version
+    return (
+        sa.select(*columns)
+        .select_from(deaths)
+        .join(transitions, (line.writer == deaths.c.writer) & (line.pos == deaths.c.pos))
+        .join(messages, job.version == version)
+        .where(state == State.DEAD)
+    )
+
+
+def _unindexed(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """The same value, by which no index can be read. SQLite keeps no figures about its tables: it
+    would go through all dead jobs there are to find those of a few hundred deaths."""
+    return sa.func.coalesce(column, column)
 
 
 def _is_newest() -> sa.ColumnElement[bool]:

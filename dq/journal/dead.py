@@ -29,7 +29,14 @@ from dq.core.errors import (
     TopicUnknown,
 )
 from dq.core.topic import Topic
-from dq.db.dead_letters import DeadCount, DeadLetters, DeadLine, DeadPage, WantedDead
+from dq.db.dead_letters import (
+    BUDGET_MS,
+    DeadCount,
+    DeadLetters,
+    DeadLine,
+    DeadPage,
+    WantedDead,
+)
 from dq.db.journal_store import JournalStore
 from dq.db.rows import MessageRow
 from dq.journal.shipped import wait_shipped
@@ -96,17 +103,21 @@ class DeadJobs:
         self._topics = topics
         self._root = root
 
-    async def page(self, wanted: WantedDead, limit: int, below: int | None = None) -> DeadPage:
+    async def page(
+        self, wanted: WantedDead, limit: int, below: int | None = None, budget_ms: int = BUDGET_MS
+    ) -> DeadPage:
         """To look at: as SQL has it now. Raises DatabaseAway."""
-        return await self._letters.page(wanted, limit, below)
+        return await self._letters.page(wanted, limit, below, budget_ms)
 
     async def chosen(self, versions: Sequence[bytes]) -> list[DeadLine]:
         """Those of these versions that are dead. Raises DatabaseAway."""
         return await self._letters.chosen(versions)
 
-    async def count(self, wanted: WantedDead, most: int, below: int | None = None) -> DeadCount:
+    async def count(
+        self, wanted: WantedDead, most: int, below: int | None = None, budget_ms: int = BUDGET_MS
+    ) -> DeadCount:
         """Raises DatabaseAway."""
-        return await self._letters.count(wanted, most, below)
+        return await self._letters.count(wanted, most, below, budget_ms)
 
     async def count_since(self, since_ms: int, most: int) -> int:
         """Raises DatabaseAway."""

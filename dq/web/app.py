@@ -58,6 +58,7 @@ def make_app(admin: Admin) -> web.Application:
     )
     app.on_response_prepare.append(add_headers)
     bulk = Bulk(admin, pages, sessions)
+    jobbing = jobs.JobsPage(admin, pages, sessions, bulk)
     front = overview.OverviewPage(admin, pages, sessions)
     replaying = replay.ReplayPage(admin, pages, sessions)
     noding = nodes.NodesPage(admin, pages, sessions)
@@ -66,7 +67,7 @@ def make_app(admin: Admin) -> web.Application:
         LoginPage(admin, pages, sessions, pauses, door.cookie),
         front,
         topics.TopicsPage(admin, pages),
-        jobs.JobsPage(admin, pages, bulk),
+        jobbing,
         dead.DeadPage(admin, pages, bulk),
         bulk,
         noding,
@@ -81,6 +82,7 @@ def make_app(admin: Admin) -> web.Application:
     app.on_shutdown.append(replaying.end)
     app.on_shutdown.append(noding.end)
     app.on_shutdown.append(bulk.stop)
+    app.on_shutdown.append(jobbing.stop)
 
     async def stop_looking(_: web.Application) -> None:
         await badges.stop()

@@ -24,6 +24,11 @@ from dq.web.visitor import visitor_of
 
 MOST_COUNTED = 10_000
 SAMPLE = 10
+LIST_BUDGET_MS = 80
+"""What a list has not found by then is behind its "go on"."""
+SAMPLE_BUDGET_MS = 30
+COUNT_BUDGET_MS = 50
+"""Together as long as a list may look: the work itself finds what they did not."""
 MOST_CHOSEN = 200
 
 
@@ -63,7 +68,7 @@ class DeadPage:
         page, trouble = dead_letters.DeadPage([], None), ""
         if not asked.faults:
             try:
-                page = await self._admin.dead.page(asked.wanted, PAGE, asked.below)
+                page = await self._admin.dead.page(asked.wanted, PAGE, asked.below, LIST_BUDGET_MS)
             except DatabaseAway as error:
                 trouble = error.detail
         return await self._pages.show(
@@ -91,7 +96,7 @@ class DeadPage:
         count, sample = await self._look(asked, below)
         # Without a tick, the button for the chosen ones must not be about all of them.
         is_none = request.query.get("only") == "chosen" and not asked.chosen
-        if is_none or not count.count:
+        if is_none or (count.is_all and not count.count):
             said = Said("There is nothing to do: no dead job is chosen.", tone="bad")
             return redirect(request, with_query("/dead", **asked.query), said)
         return await self._pages.show(
@@ -112,9 +117,13 @@ class DeadPage:
         if asked.chosen:
             lines = await dead.chosen(asked.chosen)
             return DeadCount(len(lines), True), lines[:SAMPLE]
-        count = await dead.count(asked.wanted, MOST_COUNTED, below)
-        page = await dead.page(asked.wanted, SAMPLE, below)
-        return count, list(page.jobs)
+        # The sample is the first of them, so the rest is counted from there on.
+        page = await dead.page(asked.wanted, SAMPLE, below, SAMPLE_BUDGET_MS)
+        found = len(page.jobs)
+        if page.below is None:
+            return DeadCount(found, True), page.jobs
+        more = await dead.count(asked.wanted, MOST_COUNTED - found, page.below, COUNT_BUDGET_MS)
+        return DeadCount(found + more.count, more.is_all), page.jobs
 
     async def start(self, request: web.Request) -> web.Response:
         form = await read_form(request)

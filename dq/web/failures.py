@@ -14,7 +14,8 @@ from dq.core import errors
 from dq.core.errors import DqError
 from dq.web.pages import Pages
 from dq.web.refusals import Refusal
-from dq.web.texts import Say
+from dq.web.texts import Say, Words
+from dq.web.visitor import VISITOR
 
 _log = logging.getLogger("dq.web")
 
@@ -73,10 +74,18 @@ def _describe(request: web.Request, error: Exception) -> tuple[int, Say | str, i
     if isinstance(error, Refusal):
         return error.status, error.say, error.retry_after_s
     if isinstance(error, web.HTTPException):
-        return error.status, _HTTP.get(error.status, error.reason), 0
+        return error.status, _HTTP.get(error.status, Say("dq can't read this request.")), 0
     kind = next((_STATUS[base] for base in type(error).__mro__ if base in _STATUS), None)
+    if isinstance(error, errors.Invalid):
+        return 422, _faults(error, request[VISITOR].words), 0
     if kind is not None:
         return kind, str(error), 5 if kind == 503 else 0
     what = f"{request.method} {request.rel_url.raw_path[:200]!r}"
     _log.error("unexpected error in %s", what, exc_info=error)
     return 500, Say("dq's error log has the details."), 0
+
+
+def _faults(error: errors.Invalid, words: Words) -> str:
+    """What is wrong with each field, as the reader reads it."""
+    said = ((fault.field, words.say(fault.message)) for fault in error.errors)
+    return "; ".join(f"{field}: {what}" if field else what for field, what in said)

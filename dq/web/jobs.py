@@ -4,7 +4,6 @@ dq/web/job_page.py."""
 from __future__ import annotations
 
 from dataclasses import replace
-from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
@@ -20,11 +19,13 @@ from dq.web.bulk import Bulk
 from dq.web.deps import Admin
 from dq.web.forms import Form, Said, read_form, redirect
 from dq.web.job_cancel import CancelStep
+from dq.web.job_live import job_path
 from dq.web.job_page import JobPage
 from dq.web.job_push import PushForm, prefill
 from dq.web.job_search import STATES, Filter, Found, JobFinder, Line, as_local, read_filter
 from dq.web.pages import Pages, with_query
 from dq.web.refusals import Refusal
+from dq.web.sessions import Sessions
 from dq.web.texts import Say
 from dq.web.visitor import visitor_of
 
@@ -43,13 +44,13 @@ SAID = {
 class JobsPage:
     """Handlers of /jobs."""
 
-    def __init__(self, admin: Admin, pages: Pages, bulk: Bulk) -> None:
+    def __init__(self, admin: Admin, pages: Pages, sessions: Sessions, bulk: Bulk) -> None:
         self._admin = admin
         self._pages = pages
         self._bulk = bulk
         self._finder = JobFinder(admin)
         self._form = PushForm(admin)
-        self._one = JobPage(admin, pages)
+        self._one = JobPage(admin, pages, sessions)
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -61,6 +62,10 @@ class JobsPage:
             web.post("/jobs/start", self.start),
             *self._one.routes(),
         ]
+
+    async def stop(self, _: web.Application) -> None:
+        """End the live streams."""
+        await self._one.live.stop()
 
     async def show(self, request: web.Request) -> web.Response:
         wanted = read_filter(request.query)
@@ -93,7 +98,7 @@ class JobsPage:
         if not is_topic_name(topic) or not is_good_id(id_):
             said = Said("Give the job's topic and its whole id.", tone="bad")
             return redirect(request, with_query("/jobs", topic=topic, id=id_), said)
-        return redirect(request, f"/jobs/{topic}/{quote(id_, safe='')}")
+        return redirect(request, job_path(topic, id_))
 
     async def new(self, request: web.Request) -> web.Response:
         fields = prefill(request)
@@ -105,7 +110,7 @@ class JobsPage:
         """The fields of a job that is to be pushed again; its id and time are left open."""
         if not is_topic_name(topic) or not is_good_id(id_):
             return {}
-        found = await self._one.look(topic, id_)
+        found = await self._one.looker.look(topic, id_)
         if found is None:
             return {}
         job = found.facts
@@ -121,7 +126,7 @@ class JobsPage:
         name = f"{job.topic}/{job.id}"
         await self._admin.note(request, "job.push", name, after=f"{result}, {len(job.body)} bytes")
         said = msgspec.structs.replace(SAID[result], values={"id": job.id})
-        return redirect(request, f"/jobs/{job.topic}/{quote(job.id, safe='')}", said)
+        return redirect(request, job_path(job.topic, job.id), said)
 
     async def _show_form(self, request: web.Request, form: Form, status: int = 200) -> web.Response:
         return await self._pages.show(

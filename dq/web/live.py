@@ -57,7 +57,7 @@ class Live(Generic[S]):
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """GET /live"""
         if self._is_over or self.watchers >= MOST_WATCHERS:
-            raise Refusal(503, Say("Too many pages watch at once."), retry_after_s=30)
+            raise too_many()
         response = web.StreamResponse(headers=_HEADERS)
         response.force_close()
         self.watchers += 1
@@ -110,8 +110,14 @@ class Live(Generic[S]):
         event.set()
 
 
+def too_many() -> Refusal:
+    """The answer to one watcher more than there may be."""
+    return Refusal(503, Say("Too many pages watch at once."), retry_after_s=30)
+
+
 async def _send(response: web.StreamResponse, news: Mapping[str, str]) -> None:
-    """One event; without news a comment, which finds out who is gone."""
-    data = f"data: {msgspec.json.encode(news).decode()}\n\n" if news else ": \n\n"
+    """One event. Without news a beat: the page sees that it is not cut off, and who is gone is
+    found out."""
+    data = f"data: {msgspec.json.encode(news).decode()}\n\n" if news else "event: beat\ndata:\n\n"
     async with asyncio.timeout(SLOW_S):
         await response.write(data.encode())

@@ -158,19 +158,11 @@ class ReplayPage:
             tab="replay",
             status=status,
             form=form,
-            topic_options=self._topic_options(visitor_of(request), form),
+            topics=[topic.topic for topic in self._admin.topics.all()],
             has_work=self._work is not None,
             fragment=fragment,
             host=self._admin.host,
         )
-
-    def _topic_options(self, visitor: Visitor, form: Form) -> list[tuple[str, str]]:
-        """Every topic; one that was asked for and is gone too, as the logs still know it."""
-        names = [topic.topic for topic in self._admin.topics.all()]
-        wanted = form.text("topic")
-        gone = [wanted] if wanted and wanted not in names else []
-        every = visitor.words.t("all topics")
-        return [("", every), *((name, name) for name in [*names, *gone])]
 
     def _render(self, visitor: Visitor, work: ReplayWork | None) -> Mapping[str, str]:
         if work is None:

@@ -5,6 +5,9 @@ templates/locale/zh/, where each page has a file and common.json holds the rest.
 name, `{n}`, and are escaped by the template like any other; a text that no catalogue has is said in
 English rather than not at all, and a test keeps that from happening. Code that doesn't know its
 reader yet says `Say("…")`, translated when it is shown.
+
+What other parts of dq said, in English as always, is a plain str, and each value of the name `why`:
+such a sentence is translated by its pattern (dq/web/heard.py, templates/locale/zh/heard/).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from dq.core.clock import local_text
+from dq.web.heard import Heard
 
 LANGUAGES = {"en": "English", "zh": "中文"}
 _TAGS = {"en": "en", "zh": "zh-CN"}
@@ -56,29 +60,42 @@ _STATES = {
 class Words:
     """One language."""
 
-    def __init__(self, code: str, catalogue: Mapping[str, str]) -> None:
+    def __init__(
+        self, code: str, catalogue: Mapping[str, str], heard: Mapping[str, str] | None = None
+    ) -> None:
         self.code = code
         self.tag = _TAGS[code]
         self._catalogue = catalogue
+        self._heard = Heard(heard or {})
 
     def t(self, text: str, **values: object) -> str:
         """The text with its values; Markup where one of them is, and then safe as a whole."""
         said = self._catalogue.get(text, text)
+        values = {name: self._value(name, value) for name, value in values.items()}
         if any(isinstance(value, Markup) for value in values.values()):
             return escape(said).format(**values)
         return said.format(**values) if values else said
+
+    def _value(self, name: str, value: object) -> object:
+        if isinstance(value, Say):
+            return self.say(value)
+        return self.say(str(value)) if name == "why" and not isinstance(value, Markup) else value
 
     def tn(self, one: str, many: str, n: int, **values: object) -> str:
         """`one` for a single thing, `many` for any other number; `{n}` is the number."""
         return self.t(one if n == 1 else many, n=self.number(n), **values)
 
     def say(self, what: Say | str) -> str:
-        """A text that was chosen before its reader was known; a plain str is said as it is."""
-        return self.t(what.text, **what.values) if isinstance(what, Say) else what
+        """A text that was chosen before its reader was known; a plain str is what another part of
+        dq said."""
+        if isinstance(what, Say):
+            return self.t(what.text, **what.values)
+        return self._heard.say(what)
 
     def state(self, name: str) -> str:
         """A job's, process's or node's state; one that has no word is said as it is."""
-        return self.say(_STATES.get(name, name))
+        said = _STATES.get(name)
+        return name if said is None else self.say(said)
 
     def number(self, n: int) -> str:
         """12,345 in both languages."""
@@ -126,7 +143,9 @@ class Catalogues:
 
     def __init__(self, folder: Path) -> None:
         self.words = {
-            code: Words(code, {} if code == "en" else read_catalogue(folder / code))
+            code: Words(
+                code, read_catalogue(folder / code), read_catalogue(folder / code / "heard")
+            )
             for code in LANGUAGES
         }
 
@@ -138,7 +157,7 @@ class Catalogues:
 
 
 def read_catalogue(folder: Path) -> dict[str, str]:
-    """English text -> its translation, from all files of a language."""
+    """English text -> its translation, from all files of a folder; of English there is none."""
     found: dict[str, str] = {}
     for path in sorted(folder.glob("*.json")):
         found.update(msgspec.json.decode(path.read_bytes(), type=dict[str, str]))

@@ -47,6 +47,7 @@ class InHand:
         "bucket",
         "is_reasserted",
         "job",
+        "key",
         "token",
         "topic",
         "until_ms",
@@ -56,6 +57,7 @@ class InHand:
         self._hand = hand
         self.bucket = bucket
         self.job = job
+        self.key = job.version.key
         self.token = token
         self.until_ms = 0
         self.is_reasserted = False
@@ -151,11 +153,11 @@ class Hand:
     ) -> None:
         """Call back what was leased at `now_ms` of the node's clock."""
         for token, job, topic in leased:
-            one = self._all.get(job.version.key)
-            if one is not None:
+            taken = InHand(self, bucket, job, token)
+            one = self._all.setdefault(taken.key, taken)
+            if one is not taken:
                 one.token = token
             else:
-                one = self._all[job.version.key] = InHand(self, bucket, job, token)
                 self.room.take(job.topic)
                 one.begin(topic)
             needed_ms = int(timeout_of(topic, job) * 1000) + LEASE_SPARE_MS
@@ -180,7 +182,7 @@ class Hand:
 
     def has(self, one: InHand) -> bool:
         """Whether it still is."""
-        return self._all.get(one.job.version.key) is one
+        return self._all.get(one.key) is one
 
     def end(self, one: InHand, error: Exception | None = None) -> None:
         """It is settled, or can't be by us."""
@@ -190,7 +192,7 @@ class Hand:
             _log.error(
                 "%s/%s: the attempt failed inside dq", one.job.topic, one.job.id, exc_info=error
             )
-        del self._all[one.job.version.key]
+        del self._all[one.key]
         if one.is_reasserted:  # perhaps after it was settled: then nobody holds that lease
             self.keep(self.adjust(one.bucket, returned=[one.lease]))
         if not self._all:

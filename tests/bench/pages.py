@@ -1,9 +1,9 @@
 """How long each page of the admin takes with 10,000 topics and millions of jobs in the journal.
 
-    python -m tests.bench.pages [MILLIONS]
+    python -m tests.bench.pages [MILLIONS [PATH]]
 
 Fills an SQLite database in a throw-away folder, starts the whole program on it and asks for each
-page as a browser does. Five millions take some minutes to fill.
+page as a browser does, or for those that begin with PATH. Five millions take some minutes to fill.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sqlite3
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -46,7 +47,24 @@ PAGES = (
     "/jobs/new",
     "/jobs/topic7/job-20007",
     "/dead",
+    "/dead?cursor={cursor}",
+    "/dead?cursor={middle}",
     "/dead?topic=topic7",
+    "/dead?topic=topic3",
+    "/dead?topic=never",
+    "/dead?from={early}",
+    "/dead?from={early}&to={later}",
+    "/dead?from={early}&to={later}&topic=topic7",
+    "/dead?from=2000000000000",
+    "/dead?q=job-{dead}",
+    "/dead?q=no+stock",
+    "/dead?q=nobody+said+this",
+    "/dead?topic=topic7&q=nobody",
+    "/dead/confirm?act=redrive",
+    "/dead/confirm?act=drop&topic=topic7",
+    "/dead/confirm?act=drop&q=no+stock",
+    "/dead/confirm?act=drop&q=job-{dead}",
+    "/dead/confirm?act=drop&from={early}&to={later}",
     "/nodes",
     "/alerts",
     "/replay",
@@ -56,6 +74,7 @@ PAGES = (
 
 def main() -> None:
     count = int(float(sys.argv[1]) * 1e6) if len(sys.argv) > 1 else 5_000_000
+    beginning = sys.argv[2] if len(sys.argv) > 2 else ""
     with tempfile.TemporaryDirectory(prefix="dq-bench-") as name:
         folder = Path(name)
         (folder / "data").mkdir()
@@ -66,10 +85,11 @@ def main() -> None:
         fill_jobs(path, count, first_us=first_us, topics=TOPICS, waiting_each=1000)
         _fill_topics(path)
         print(f"{count} jobs filled in {time.monotonic() - began:.0f} s", flush=True)
+        pages = [page.format(**_places(path)) for page in PAGES if page.startswith(beginning)]
         program = Program(folder, DQ_ADMIN_PASSWORD=PASSWORD)
         program.ready_within_s = 600.0
         with program as dq:
-            asyncio.run(_measure(f"http://127.0.0.1:{dq.environ['DQ_ADMIN_PORT']}"))
+            asyncio.run(_measure(f"http://127.0.0.1:{dq.environ['DQ_ADMIN_PORT']}", pages))
 
 
 def _fill_topics(path: Path) -> None:
@@ -97,11 +117,25 @@ def _fill_topics(path: Path) -> None:
     database.close()
 
 
-async def _measure(base: str) -> None:
+def _places(path: Path) -> dict[str, object]:
+    """What the addresses of PAGES name: `cursor` of the second page of dead jobs, `middle` of all;
+    a minute a quarter of all deaths after the first one, and one `dead` job of then."""
+    with sqlite3.connect(path) as database:
+        (newest,) = database.execute("SELECT max(no) FROM deaths").fetchone()
+        id_, early = database.execute(
+            "SELECT id, created FROM deaths JOIN messages USING (version) WHERE no >= ? LIMIT 1",
+            (newest // 4,),
+        ).fetchone()
+    database.close()
+    places = {"cursor": newest - 50, "middle": newest // 2, "dead": id_.removeprefix("job-")}
+    return {**places, "early": early, "later": early + MINUTE_MS}
+
+
+async def _measure(base: str, pages: Sequence[str]) -> None:
     browser = Browser(base)
     assert (await browser.log_in()).status == 303
     slowest = 0.0
-    for page in PAGES:
+    for page in pages:
         spans = []
         for _ in range(TIMES):
             began = time.monotonic()
@@ -112,7 +146,7 @@ async def _measure(base: str) -> None:
         slowest = max(slowest, spans[-1])
         title = re.search(r"<title>([^<]*)", reply.text)
         print(
-            f"{page:28} half {median(spans):6.0f} ms, most {spans[-1]:6.0f} ms, "
+            f"{page:62} half {median(spans):6.0f} ms, most {spans[-1]:6.0f} ms, "
             f"{len(reply.text) // 1024:4} KB  {title[1] if title else ''}",
             flush=True,
         )

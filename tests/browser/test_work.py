@@ -94,7 +94,7 @@ async def test_a_failing_job_dies_is_found_redriven_and_delivered(
         await person.fill("Key", "customer-7")
         await person.fill("Body", '{"order": 1}')
         await person.press("Push it")
-        await person.see_after_reload("Attempt 3: failed, the job is dead")
+        await person.see("Attempt 3: failed, the job is dead")
         await person.see("Attempt 1: failed", "Attempt 2: failed", "the shop is closed")
 
         await person.press("Dead")
@@ -114,9 +114,50 @@ async def test_a_failing_job_dies_is_found_redriven_and_delivered(
         await person.press("To the list")
         await person.see_after_reload("No dead job matches.")
         await person.go("/jobs/failing/order-1")
-        await person.see_after_reload("Attempt 1: done")
+        await person.see("Attempt 1: done")
         await expect(person.page.locator("h1")).to_contain_text("done")
     assert [call.attempt for call in receiver.calls if call.id == "order-1"] == [1, 2, 3, 1]
+
+
+async def test_a_jobs_page_follows_its_job_and_disturbs_nobody(
+    chromium: Browser, dq: Program, receiver: Receiver, broken: set[str]
+) -> None:
+    dq.topic("soon", callback=receiver.url, backoff="1h")
+    broken.add("failing")
+    async with person_at(chromium, dq) as person:
+        await person.log_in()
+        dq.push("soon", "1", {"order": 1}, delay=2)
+        await person.go("/jobs/soon/1")
+        loads = await _count_loads(person)
+        await person.see("It is not due yet", "Run now", "Another time")
+        await person.see("Attempt 1: done")
+        await expect(person.page.locator("h1")).to_contain_text("done")
+        await expect(person.named("Run now")).to_have_count(0)
+        await expect(person.page.get_by_role("heading", name="Another time")).to_have_count(0)
+        assert await _count_loads(person) == loads, "all this was seen without loading the page"
+
+        dq.push("soon", "failing", {"order": 2}, delay=3600)
+        await person.go("/jobs/soon/failing")
+        await person.fill("or at a time", "2031-")
+        await person.page.locator("h2", has_text="Body").click()
+        await _wait_until_times_move(person)
+        await expect(person.page.get_by_label("or at a time")).to_have_value("2031-")
+        marked = person.page.locator("pre.body")
+        await marked.evaluate("(one) => getSelection().selectAllChildren(one)")
+        assert dq.call("PATCH", "/v1/jobs/soon/failing", {"delay": 0}).status == 200
+        await person.see("Attempt 1: failed", "the shop is closed", "One attempt failed")
+        assert "order" in await person.page.evaluate("getSelection().toString()")
+        summary = person.page.locator("summary").last
+        await summary.click()
+        await expect(person.page.locator("details").last).not_to_have_attribute("open", "")
+        await _wait_until_times_move(person)
+        await expect(person.page.locator("details").last).not_to_have_attribute("open", "")
+
+
+async def _wait_until_times_move(person: Person) -> None:
+    """Until the page says another "3 s ago" than now."""
+    when = person.page.locator(".story time").first
+    await expect(when).not_to_have_text(await when.inner_text())
 
 
 async def test_what_was_lost_by_accident_is_replayed(
@@ -137,7 +178,7 @@ async def test_what_was_lost_by_accident_is_replayed(
             await person.log_in()
             await person.press("Replay")
             await person.fill("Since", since)
-            await person.page.get_by_label("Topic", exact=True).select_option("orders")
+            await person.fill("Topic", "orders")
             await person.press("Look what is missing")
             await person.see("3 jobs are missing", "lost-2")
             await person.press("Push again")

@@ -108,7 +108,8 @@ async def test_everything_that_matches_is_redriven_and_the_rest_is_left_alone(
     assert await jobs.admin.schedule.find("t", "died-after-the-question") is None
     assert await jobs.admin.schedule.find("u", "other") is None
     await browser.see("/dead?topic=t", "died-after-the-question")
-    assert "<bdi>a7</bdi>" not in (await browser.get("/dead?topic=t&q=a7")).text
+    # The last ones are dead no more as soon as the journal has their pushes.
+    await browser.see("/dead?topic=t&q=a7", "No dead job matches.")
     log = await browser.get("/access")
     assert "dead.redrive" in log.words and "done: 230 of 230" in log.words
 

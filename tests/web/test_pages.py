@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from dq.core.topic import Topic
 from dq.db.admin_store import Change
 from dq.queue.inspect import BucketLook, NodeLook, Server
 from dq.web.deps import Instance, ProcessLine
@@ -76,6 +77,16 @@ async def test_every_page_is_there(served: Served, user: str) -> None:
         assert reply.status == 200, path
         assert reply.text.count('aria-current="page"') == 1, path
         assert_is_harmless(reply)
+
+
+async def test_no_page_grows_with_the_number_of_topics(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [Topic(topic=f"topic-with-a-longer-name-{number:05}") for number in range(10_000)]
+    monkeypatch.setattr(served.admin.topics, "all", lambda: many)
+    browser = await served.visitor()
+    for path in PAGES:
+        assert len((await browser.get(path)).text) < 80_000, path
 
 
 async def test_every_input_has_a_label_and_every_page_one_heading(served: Served) -> None:

@@ -6,17 +6,39 @@
 (() => {
   const STALE_MS = 8000;
 
+  // Makes `had` like `wanted` and leaves every part that is the same as it is, with what a person
+  // did to it: an opened detail, a scrolled table, a ticked box. A form is the same, or another one.
+  function update(had, wanted) {
+    const before = [...had.childNodes], after = [...wanted.childNodes];
+    after.forEach((fresh, n) => {
+      const old = before[n];
+      if (!old) had.append(fresh);
+      else if (old.isEqualNode(fresh)) return;
+      else if (old.nodeName !== fresh.nodeName || fresh.nodeName === "FORM") old.replaceWith(fresh);
+      else if (old.nodeType !== Node.ELEMENT_NODE) old.data = fresh.data;
+      else { dress(old, fresh); update(old, fresh); }
+    });
+    before.slice(after.length).forEach((one) => one.remove());
+  }
+
+  function dress(old, fresh) {
+    for (const { name } of [...old.attributes]) {
+      if (name !== "open" && !fresh.hasAttribute(name)) old.removeAttribute(name);
+    }
+    for (const { name, value } of fresh.attributes) {
+      if (name !== "open" && old.getAttribute(name) !== value) old.setAttribute(name, value);
+    }
+  }
+
   function swap(place, html) {
-    // What somebody reads with a finger on it, or has the focus in, is left until they let go.
-    const chosen = document.getSelection();
-    const isHeld = place.contains(document.activeElement) ||
-      (chosen && !chosen.isCollapsed && place.contains(chosen.anchorNode));
+    // Where somebody types, or has marked a text, it is left until they let go.
+    const active = document.activeElement, chosen = document.getSelection();
+    const isHeld = (place.contains(active) && active.matches("input, select, textarea")) ||
+      (chosen && !chosen.isCollapsed && chosen.containsNode(place, true));
     if (isHeld) return false;
-    const scrolled = [...place.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
     const made = document.createElement("template");
     made.innerHTML = html;
-    place.replaceChildren(made.content);
-    place.querySelectorAll(".scroll").forEach((one, n) => { one.scrollLeft = scrolled[n] || 0; });
+    update(place, made.content);
     return true;
   }
 
@@ -46,6 +68,7 @@
         for (const [name, html] of Object.entries(JSON.parse(event.data))) waiting.set(name, html);
         show();
       };
+      source.addEventListener("beat", () => { lastMs = Date.now(); });
       source.onerror = () => {
         if (source.readyState === EventSource.CLOSED) {  // refused: perhaps the session is over
           source = null;
@@ -70,6 +93,7 @@
   const tab = document.querySelector(".tabs [aria-current]");
   if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - tab.parentElement.clientWidth / 2;
 
+  let sent = new WeakSet();
   document.addEventListener("submit", (event) => {
     const form = event.target;
     const question = (event.submitter && event.submitter.dataset.confirm) || form.dataset.confirm;
@@ -77,13 +101,11 @@
       event.preventDefault();
       return;
     }
-    if (form.dataset.sent) event.preventDefault();
-    if (form.method === "post") form.dataset.sent = "yes";
+    if (sent.has(form)) event.preventDefault();
+    if (form.method === "post") sent.add(form);
   });
   // Back from the next page: a form may be sent again.
-  window.addEventListener("pageshow", () => {
-    document.querySelectorAll("form[data-sent]").forEach((form) => delete form.dataset.sent);
-  });
+  window.addEventListener("pageshow", () => { sent = new WeakSet(); });
 
   // All rows of a table at once: <input type="checkbox" data-all="ids"> ticks every name="ids".
   document.addEventListener("change", (event) => {
