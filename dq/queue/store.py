@@ -180,15 +180,15 @@ class Store:
         now_ms: int | None = None,
         limit: int = FORWARD_MOST,
         steady: SteadyClock | None = None,
-    ) -> tuple[int, int]:
+    ) -> tuple[int, float]:
         """Delayed -> ready for what is due: how many, and milliseconds to the next or -1.
 
         `steady`: what the node's clock is held against; (0, 0) when it has just jumped."""
         now_ms, latest = _reckon(steady, now_ms)
-        moved, due_ms, at_ms = await self._forward(bucket, _now(now_ms), limit, latest)
+        moved, due_ms, at_ms, us = await self._forward(bucket, _now(now_ms), limit, latest)
         if _has_jumped(steady, moved, at_ms):
             return 0, 0
-        return moved, -1 if due_ms < 0 else max(0, due_ms - at_ms)
+        return moved, -1 if due_ms < 0 else max(0, due_ms - at_ms - us / 1000)
 
     async def lease(
         self,

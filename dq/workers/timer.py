@@ -8,8 +8,8 @@ an earlier one. Several timers on one bucket do no harm: the script moves each j
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+from contextlib import closing
 
 from dq.core.errors import NodeAway
 from dq.core.faults import reach
@@ -18,6 +18,7 @@ from dq.queue.bell import WAKE, Bell
 from dq.queue.nodes import Bucket, Nodes
 from dq.queue.steady import SteadyClock
 from dq.queue.store import FORWARD_MOST, Store
+from dq.workers.alarm_clock import AlarmClock
 from dq.workers.base import Context
 from dq.workers.outfit import open_nodes, work_until_stopping
 
@@ -58,15 +59,14 @@ class Timer:
 
     async def _serve(self, bucket: Bucket) -> None:
         woken = self._woken[bucket.index]
-        while True:
-            woken.clear()
-            sleep_s = await self.tick(bucket)
-            if sleep_s >= LONGEST_SLEEP_S:
-                await woken.wait()
-            elif sleep_s > 0:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(sleep_s):
-                        await woken.wait()
+        with closing(AlarmClock(woken)) as alarm:
+            while True:
+                woken.clear()
+                sleep_s = await self.tick(bucket)
+                if sleep_s > 0:
+                    if sleep_s < LONGEST_SLEEP_S:
+                        alarm.set(sleep_s)
+                    await woken.wait()
 
     async def tick(self, bucket: Bucket, now_ms: int | None = None) -> float:
         """One pass over a bucket; the seconds to sleep until the next, LONGEST_SLEEP_S and more:

@@ -53,6 +53,10 @@ save ""
 maxmemory-policy noeviction
 """
 
+# The wheel's server is built with glibc's allocator, and scripts ask much of it: a fifth of the
+# server's CPU went into finding free memory. With more of it kept at hand that is halved.
+_MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=1000"}
+
 # What the server's log says when what it should load is broken, in the versions we know.
 _BROKEN = (
     "reading the append only file",
@@ -206,7 +210,7 @@ def _become_valkey(folder: Path, lock: int, master: int) -> NoReturn:
         link = Path(NAME)
         link.unlink(missing_ok=True)
         link.symlink_to(_binary())
-        os.execv(NAME, [NAME, "valkey.conf"])
+        os.execve(NAME, [NAME, "valkey.conf"], {**_MALLOC, **os.environ})
     except BaseException as error:
         os.write(2, f"{type(error).__name__}: {error}\n".encode())
     finally:
