@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
@@ -33,10 +33,15 @@ class Line:
 
     async def call(self, command: bytes) -> Any:
         """The answer to a packed command (see `pack_args`). Raises RedisError, OSError."""
+        (answer,) = await self.call_all([command])
+        return answer
+
+    async def call_all(self, commands: Sequence[bytes]) -> list[Any]:
+        """The answers to commands that are sent together; the first error is raised."""
         talk = self._talk
         if talk is None or talk.is_over:
             talk = await self._open()
-        return await talk.ask(command)
+        return await talk.ask(commands)
 
     async def _open(self) -> _Talk:
         async with self._opening:
@@ -67,19 +72,21 @@ class _Talk:
     def is_over(self) -> bool:
         return self._reading.done()
 
-    async def ask(self, command: bytes) -> Any:
-        answer: asyncio.Future[Any] = self._loop.create_future()
-        self._waiting.append(answer)
+    async def ask(self, commands: Sequence[bytes]) -> list[Any]:
+        answers: list[asyncio.Future[Any]] = [self._loop.create_future() for _ in commands]
+        self._waiting += answers
         asked_s = self._loop.time()
         try:
-            await self._connection.send_packed_command((command,), check_health=False)
-            return await answer
+            await self._connection.send_packed_command(commands, check_health=False)
+            return [await answer for answer in answers]
         except asyncio.CancelledError:
             if self._loop.time() - max(asked_s, self._heard_s) > SILENT_S:
                 self._reading.cancel()
             raise
         finally:
-            answer.cancel()  # where it has come, that is nothing
+            for answer in answers:
+                if not answer.cancel() and not answer.cancelled():
+                    answer.exception()  # of several errors the first is told
 
     async def _read(self) -> None:
         reason: Exception = ConnectionError("the connection was given up")
@@ -119,8 +126,12 @@ class _Talk:
         await asyncio.wait({self._reading})
 
 
+def pack(*args: bytes | str | int) -> bytes:
+    """A command as it is sent."""
+    return b"*%d\r\n%b" % (len(args), pack_args(args))
+
+
 def pack_args(args: Iterable[bytes | str | int]) -> bytes:
-    """Arguments of a command as they are sent: bytes, texts and whole numbers. Before them goes
-    how many there are: `*3\\r\\n`."""
+    """Arguments of a command as they are sent: bytes, texts and whole numbers."""
     raw = [one if type(one) is bytes else str(one).encode() for one in args]
     return b"".join([b"$%d\r\n%b\r\n" % (len(one), one) for one in raw])

@@ -42,7 +42,7 @@ from redis.exceptions import (
 from dq.core.errors import DqError, NodeAway, NodeFull
 from dq.core.files import write_atomically
 from dq.queue.keys import NODE_KEY, bucket_keys
-from dq.queue.line import Line
+from dq.queue.line import Line, pack
 
 _log = logging.getLogger(__name__)
 
@@ -242,6 +242,8 @@ async def ask_all(
 ) -> list[Any]:
     """The answers to commands that are sent together, in one round trip; one after the other where
     the node is a cluster. The first error is raised, as by `ask`."""
+    if node.line is not None and not blocks:
+        return await ask(node, node.line.call_all([pack(*one) for one in commands]), timeout_s)
     run = node.client.execute_command
     if isinstance(node.client, RedisCluster):
         return [await ask(node, run(*one), timeout_s, blocks=blocks) for one in commands]

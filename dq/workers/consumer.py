@@ -11,6 +11,7 @@ import gc
 import logging
 
 from dq.core import clock
+from dq.core.pace import next_turn
 from dq.core.settings import Settings
 from dq.db.topic_book import TopicBook
 from dq.delivery.attempt import Attempts
@@ -59,7 +60,7 @@ class Consumer:
             if self._topics.refresh():
                 self._leasing.see_topics()
             self._neighbours.look()
-            await asyncio.sleep(LOOK_S)
+            await next_turn(LOOK_S)
 
 
 async def run(ctx: Context) -> None:

@@ -11,7 +11,7 @@ import pytest
 from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, ResponseError
 
 from dq.queue import line as line_module
-from dq.queue.line import Line, pack_args
+from dq.queue.line import Line, pack
 from dq.queue.nodes import make_client
 from tests.valkey import Valkey
 
@@ -24,10 +24,6 @@ def server() -> Iterator[Valkey]:
     one.stop()
 
 
-def packed(*args: bytes | str | int) -> bytes:
-    return b"*%d\r\n%b" % (len(args), pack_args(args))
-
-
 @asynccontextmanager
 async def line_to(url: str) -> AsyncIterator[Line]:
     client = make_client(url)
@@ -38,13 +34,13 @@ async def line_to(url: str) -> AsyncIterator[Line]:
 
 
 async def clients_of(line: Line) -> int:
-    told: bytes = await line.call(packed("CLIENT", "LIST", "TYPE", "normal"))
+    told: bytes = await line.call(pack("CLIENT", "LIST", "TYPE", "normal"))
     return len(told.splitlines())
 
 
 async def test_calls_that_are_on_their_way_together_get_their_own_answers(server: Valkey) -> None:
     async with line_to(server.url) as line:
-        calls = [line.call(packed("ECHO", f"é{number}")) for number in range(500)]
+        calls = [line.call(pack("ECHO", f"é{number}")) for number in range(500)]
         answers = await asyncio.gather(*calls)
         assert answers == [f"é{number}".encode() for number in range(500)]
         assert await clients_of(line) == 1, "one connection for all"
@@ -53,16 +49,16 @@ async def test_calls_that_are_on_their_way_together_get_their_own_answers(server
 async def test_bytes_and_numbers_arrive_as_they_are(server: Valkey) -> None:
     odd = bytes(range(256)) * 300
     async with line_to(server.url) as line:
-        answer = await line.call(packed("EVAL", "return {ARGV[1], #ARGV, nil}", 0, odd, -5))
+        answer = await line.call(pack("EVAL", "return {ARGV[1], #ARGV, nil}", 0, odd, -5))
     assert answer == [odd, 2]
 
 
 async def test_an_error_is_for_the_one_who_asked(server: Valkey) -> None:
     async with line_to(server.url) as line:
         before, wrong, after = await asyncio.gather(
-            line.call(packed("ECHO", "1")),
-            line.call(packed("HGET", "too few")),
-            line.call(packed("ECHO", "2")),
+            line.call(pack("ECHO", "1")),
+            line.call(pack("HGET", "too few")),
+            line.call(pack("ECHO", "2")),
             return_exceptions=True,
         )
         assert (before, after) == (b"1", b"2")
@@ -70,29 +66,37 @@ async def test_an_error_is_for_the_one_who_asked(server: Valkey) -> None:
         assert await clients_of(line) == 1
 
 
+async def test_of_calls_sent_together_the_first_error_is_told(server: Valkey) -> None:
+    async with line_to(server.url) as line:
+        assert await line.call_all([pack("ECHO", "1"), pack("ECHO", "2")]) == [b"1", b"2"]
+        with pytest.raises(ResponseError, match="wrong number"):
+            await line.call_all([pack("ECHO", "1"), pack("HGET", "few"), pack("NONSENSE")])
+        assert await line.call(pack("ECHO", "3")) == b"3"
+
+
 async def test_who_gives_up_leaves_the_others_their_answers(server: Valkey) -> None:
     async with line_to(server.url) as line:
-        await line.call(packed("PING"))
+        await line.call(pack("PING"))
         server.signal(signal.SIGSTOP)
-        calls = [asyncio.create_task(line.call(packed("ECHO", str(n)))) for n in range(5)]
+        calls = [asyncio.create_task(line.call(pack("ECHO", str(n)))) for n in range(5)]
         await asyncio.sleep(0)
         calls[2].cancel()
         await asyncio.wait({calls[2]})
         server.signal(signal.SIGCONT)
         kept = await asyncio.gather(*(call for call in calls if call is not calls[2]))
         assert kept == [b"0", b"1", b"3", b"4"]
-        assert await line.call(packed("ECHO", "later")) == b"later"
+        assert await line.call(pack("ECHO", "later")) == b"later"
 
 
 async def test_a_cut_connection_fails_all_and_the_next_call_opens_another(server: Valkey) -> None:
     async with line_to(server.url) as line:
-        calls = [line.call(packed("EVAL", "while true do end", 0)) for _ in range(3)]
+        calls = [line.call(pack("EVAL", "while true do end", 0)) for _ in range(3)]
         waiting = asyncio.gather(*calls, return_exceptions=True)
         await asyncio.sleep(0.05)
         server.kill()
         assert all(isinstance(one, (RedisError, OSError)) for one in await waiting)
         with pytest.raises((RedisError, OSError)):
-            await line.call(packed("PING"))
+            await line.call(pack("PING"))
         server.start()
         assert await clients_of(line) == 1
 
@@ -102,24 +106,24 @@ async def test_a_connection_that_is_silent_too_long_is_given_up(
 ) -> None:
     monkeypatch.setattr(line_module, "SILENT_S", 0.0)
     async with line_to(server.url) as line:
-        first = await line.call(packed("CLIENT", "ID"))
+        first = await line.call(pack("CLIENT", "ID"))
         server.signal(signal.SIGSTOP)
-        call, other = (asyncio.create_task(line.call(packed("PING"))) for _ in range(2))
+        call, other = (asyncio.create_task(line.call(pack("PING"))) for _ in range(2))
         await asyncio.sleep(0.01)
         call.cancel()
         with pytest.raises(ConnectionError, match="given up"):
             await other
         server.signal(signal.SIGCONT)
-        assert await line.call(packed("CLIENT", "ID")) > first
+        assert await line.call(pack("CLIENT", "ID")) > first
 
 
 async def test_a_master_that_became_a_replica_is_looked_for_anew(server: Valkey) -> None:
     async with line_to(server.url) as line:
-        first = await line.call(packed("CLIENT", "ID"))
-        await line.call(packed("REPLICAOF", "127.0.0.1", "1"))
+        first = await line.call(pack("CLIENT", "ID"))
+        await line.call(pack("REPLICAOF", "127.0.0.1", "1"))
         with pytest.raises(ReadOnlyError):
-            await line.call(packed("SET", "a", "b"))
-        assert await line.call(packed("CLIENT", "ID")) > first
+            await line.call(pack("SET", "a", "b"))
+        assert await line.call(pack("CLIENT", "ID")) > first
 
 
 @pytest.mark.parametrize(
@@ -131,7 +135,7 @@ async def test_a_peer_that_is_no_redis_costs_an_error_and_no_more(reply: bytes) 
     async with peer(lambda: reply) as url, line_to(url) as line:
         for _ in range(3):
             try:
-                assert await line.call(packed("PING")) in (b"OK", b"PONG")
+                assert await line.call(pack("PING")) in (b"OK", b"PONG")
             except (RedisError, OSError):
                 continue
 
