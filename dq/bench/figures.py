@@ -42,11 +42,14 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class Pushes(msgspec.Struct, frozen=True):
-    """`lost`: jobs that were not answered as created."""
+    """`single` over `connections`, `single_of_many` over `many_connections`. `lost`: jobs that were
+    not answered as created."""
 
     connections: int
+    many_connections: int
     jobs: int
     single: Comparison
+    single_of_many: Comparison
     batch: Comparison
     lost: int
 

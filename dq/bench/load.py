@@ -76,7 +76,7 @@ class Sender:
 
     def __init__(self, load: Load) -> None:
         self._load = load
-        self._began_ms = mono_ms()
+        self._began_ms = 0.0
         self._sent = 0
         self._answered = 0
         self._created = 0
@@ -109,7 +109,8 @@ class Sender:
         self._idle.append(connection)
 
     async def pace(self) -> None:
-        """Give idle connections what the rate allows, until all is sent."""
+        """Give idle connections what the rate allows, until all is sent. Time counts from here."""
+        self._began_ms = mono_ms()
         while self._sent < self._load.jobs:
             for connection in [self._idle.pop() for _ in range(min(len(self._idle), self._open()))]:
                 connection.send()
@@ -138,7 +139,7 @@ class Sender:
 
 
 class Connection(asyncio.Protocol):
-    """One request at a time."""
+    """One request at a time; at rest at first."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
@@ -146,7 +147,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.send()
+        self._sender.rest(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self._sender.done.done():

@@ -11,6 +11,9 @@ from dq.bench.load import Load, run_load
 from dq.bench.machine import cpu_of
 
 CONNECTIONS = 50
+MANY_CONNECTIONS = 400
+"""What arrives together is synced and applied together: with more of it a push costs less."""
+
 BATCH = 100
 
 Side = Callable[[str], Run]
@@ -22,30 +25,34 @@ def measure_pushes(dq: Instance, jobs: int, rounds: int, tell: Tell) -> Pushes:
     lost: list[int] = []
     with listening(dq.folder, "dq.bench.bare", "serve") as (pid, port):
 
-        def ours(prefix: str, each: int) -> Run:
-            load = Load(dq.port, jobs, prefix, CONNECTIONS, each)
+        def ours(load: Load) -> Run:
             dq.rest()  # what the round before left to the journal takes no core from this one
             before = dq.cpu_s()["server"]
             answered = run_load(dq.folder, load)
             lost.append(jobs - answered.created)
             return _run(jobs, answered.seconds, dq.cpu_s()["server"] - before)
 
-        def bare(prefix: str, each: int) -> Run:
+        def bare(load: Load) -> Run:
             dq.rest()
             before = cpu_of(pid)
-            answered = run_load(dq.folder, Load(port, jobs, prefix, CONNECTIONS, each))
+            answered = run_load(dq.folder, load)
             return _run(jobs, answered.seconds, cpu_of(pid) - before)
 
-        def versus(each: int, name: str) -> Comparison:
+        def versus(name: str, connections: int, each: int) -> Comparison:
+            def load(port: int, prefix: str) -> Load:
+                return Load(port, jobs, f"{connections}-{each}-{prefix}", connections, each)
+
             return take_turns(
-                lambda prefix: ours(f"{name[0]}-{prefix}", each),
-                lambda prefix: bare(prefix, each),
+                lambda prefix: ours(load(dq.port, prefix)),
+                lambda prefix: bare(load(port, prefix)),
                 rounds,
                 lambda text: tell(f"pushes, {name}: {text}"),
             )
 
-        single, batch = versus(1, "single"), versus(BATCH, f"batches of {BATCH}")
-    return Pushes(CONNECTIONS, jobs, single, batch, sum(lost))
+        single = versus("single", CONNECTIONS, 1)
+        many = versus(f"single, {MANY_CONNECTIONS} connections", MANY_CONNECTIONS, 1)
+        batch = versus(f"batches of {BATCH}", CONNECTIONS, BATCH)
+    return Pushes(CONNECTIONS, MANY_CONNECTIONS, jobs, single, many, batch, sum(lost))
 
 
 def take_turns(ours: Side, bare: Side, rounds: int, tell: Tell) -> Comparison:

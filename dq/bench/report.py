@@ -63,6 +63,7 @@ def _pushes(pushes: Pushes) -> Iterator[str]:
         + "   (lowest to highest)"
     )
     yield from _comparison(f"single, {pushes.connections} connections", pushes.single)
+    yield from _comparison(f"single, {pushes.many_connections} connections", pushes.single_of_many)
     yield from _comparison("batches of 100", pushes.batch)
 
 

@@ -54,7 +54,7 @@ LEVELS = [
 def a_result() -> Result:
     return Result(
         MACHINE,
-        Pushes(50, 20_000, VERSUS, VERSUS, lost=0),
+        Pushes(50, 400, 20_000, VERSUS, VERSUS, VERSUS, lost=0),
         Callbacks(20_000, VERSUS, {"server": 30.0, "valkey": 8.5}, 38.5, 0, 0, 0),
         [LATE],
         Memory(100_000, 64, 228.4, lost=0),
