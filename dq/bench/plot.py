@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from html import escape
+from textwrap import wrap
 
 from dq.bench.figures import Waiting
 
@@ -12,6 +13,7 @@ _WIDTH, _HEIGHT = 760, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 56, 96
 _STEPS = (1, 2, 2.5, 5, 10)
 _LINES = 6
+_CAPTION_CHARS = 110
 
 _SERIES = (
     ("server_push_ms", "dq-server, push", "#3b6fd4"),
@@ -35,10 +37,16 @@ def plot_of(levels: Sequence[Waiting], caption: str) -> str:
         f'<text x="{_LEFT}" y="20">CPU for 1,000 jobs, ms, while so many others wait</text>',
         *_grid(ordered, across, top),
         *_lines(ordered, across, top),
-        f'<text class="small" x="{_LEFT}" y="{_HEIGHT - 12}">{escape(caption)}</text>',
+        *_captions(caption),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _captions(caption: str) -> Iterator[str]:
+    for number, line in enumerate(wrap(caption, _CAPTION_CHARS)):
+        y = _HEIGHT - 24 + 14 * number
+        yield f'<text class="small" x="{_LEFT}" y="{y}">{escape(line)}</text>'
 
 
 def nice_top(highest: float) -> float:
@@ -84,6 +92,6 @@ def _lines(levels: Sequence[Waiting], across: _Across, top: float) -> Iterator[s
         yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2.5"/>'
         for x, y in points:
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>'
-        x, y = _LEFT + number * 210, _HEIGHT - 44
+        x, y = _LEFT + number * 210, _HEIGHT - 50
         yield f'<rect x="{x}" y="{y - 10}" width="12" height="12" fill="{colour}"/>'
         yield f'<text x="{x + 18}" y="{y}">{escape(label)}</text>'

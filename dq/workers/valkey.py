@@ -38,7 +38,7 @@ _APPEND_ONLY = "appendonlydir"
 # Relative paths only: they are read in the server's own folder, whatever its name contains.
 _CONFIG = """\
 port 0
-hz 2
+hz 1
 unixsocket valkey.sock
 unixsocketperm 700
 daemonize no
