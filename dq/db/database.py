@@ -66,6 +66,7 @@ class Database:
         self._engine: AsyncEngine | None = None
         self._blocking: BlockingSqlite | None = None
         self._file: tuple[int, int] | None = None
+        self._opening: set[asyncio.Future[Any]] = set()
 
     async def open(self) -> None:
         """Ready to connect; nothing is asked of the server yet, so it may be down."""
@@ -73,6 +74,8 @@ class Database:
 
     async def close(self) -> None:
         """Let go of all connections; a server that doesn't answer is not waited for."""
+        if self._opening:
+            await asyncio.wait(self._opening, timeout=_LET_GO_S)
         if self._engine is not None:
             engine, self._engine = self._engine, None
             await engine.dispose()
@@ -169,9 +172,25 @@ class Database:
     async def _connect(self) -> AsyncConnection:
         if self._engine is None:
             raise DatabaseAway("it was not opened")
-        if self.is_sqlite:
-            await self._follow_file(self._engine)
-        return await self._engine.connect()
+        if not self.is_sqlite:
+            return await self._engine.connect()
+        await self._follow_file(self._engine)
+        opening = asyncio.ensure_future(self._engine.connect())
+        self._keep(opening)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # A thread goes on to open it: nobody else would close what comes of that.
+            opening.add_done_callback(self._close_unwanted)
+            raise
+
+    def _keep(self, work: asyncio.Future[Any]) -> None:
+        self._opening.add(work)
+        work.add_done_callback(self._opening.discard)
+
+    def _close_unwanted(self, opening: asyncio.Future[AsyncConnection]) -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            self._keep(asyncio.ensure_future(_let_go(opening.result())))
 
     async def _follow_file(self, engine: AsyncEngine) -> None:
         """Open handles would go on writing into a file that was deleted or replaced."""

@@ -1,8 +1,8 @@
 """Being woken: a token in a bucket's list ends the sleep of a timer or a consumer.
 
 Nobody polls. One blocking call per node (per bucket on a cluster, whose buckets live in different
-slots) waits for a token; it is armed anew every ARM_S, and who waits looks by himself then,
-so a token that got lost with a dying process costs so long at the most.
+slots) waits for a token; it is armed anew each second, and who waits looks by himself then, so a
+token that got lost with a dying process costs a second at the most.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dq.queue.nodes import TIMEOUT_S, Bucket, Node, ask, ask_all
 
 _log = logging.getLogger(__name__)
 
-ARM_S = 2.0
+ARM_S = 1.0
 READY = BUCKET_KEYS.index("ready")
 WAKE = BUCKET_KEYS.index("wake")
 WORK = BUCKET_KEYS.index("work")

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 UNSURE_S = 0.05
 """After a power cut: from one look at what the heir has done to the next."""
 
-LOOK_EACH = 5
+LOOK_EACH = 10
 """Of so many times that a consumer at rest is woken for nothing it asks all buckets once."""
 
 

@@ -23,7 +23,7 @@ from dq.log.frames import Frame
 from dq.log.log import read_frames
 from dq.log.neighbours import Neighbour, Neighbours
 from dq.queue.keys import bucket_keys
-from dq.queue.nodes import Bucket, Node
+from dq.queue.nodes import Bucket, Node, make_client
 from dq.queue.records import Op, unpack
 from tests.e2e.program import ROOT, Reply, free_port
 from tests.e2e.receiver import Call, Receiver
@@ -103,7 +103,7 @@ class World:
             )
         self.root = folder / "data" / "log"
         self._neighbours = Neighbours(self.root)
-        bucket = Bucket(Node(self.valkey.url, "", None), 0, 0)
+        bucket = Bucket(Node(self.valkey.url, "", make_client(self.valkey.url)), 0, 0)
         self.desk = Desk(bucket, self.client)
         self.ensure()
         for name, fields in TOPICS.items():
