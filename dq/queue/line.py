@@ -47,7 +47,11 @@ class Line:
         async with self._opening:
             if self._talk is None or self._talk.is_over:
                 connection = self._pool.make_connection()
-                await connection.connect()
+                try:
+                    await connection.connect()
+                except BaseException:
+                    await connection.disconnect(nowait=True)
+                    raise
                 self._talk = _Talk(connection)
             return self._talk
 
@@ -73,6 +77,8 @@ class _Talk:
         return self._reading.done()
 
     async def ask(self, commands: Sequence[bytes]) -> list[Any]:
+        if not self._connection.is_connected:  # redis-py would open it again, with nobody to read
+            raise ConnectionError("the connection was cut")
         answers: list[asyncio.Future[Any]] = [self._loop.create_future() for _ in commands]
         self._waiting += answers
         asked_s = self._loop.time()

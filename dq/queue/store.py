@@ -18,7 +18,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from dq.core.errors import NodeAway
 from dq.queue.line import pack_args
-from dq.queue.nodes import TIMEOUT_S, Bucket, ask
+from dq.queue.nodes import TIMEOUT_S, Bucket, ask, ask_all
 from dq.queue.records import StoredJob, digest_of, pack, pack_job, unpack_job
 from dq.queue.steady import SteadyClock
 
@@ -385,8 +385,6 @@ def _with_tokens(
 
 async def read_position(bucket: Bucket, writer: bytes) -> tuple[bytes, str, int]:
     """A bucket's epoch, its state, and up to where this writer's records are applied in it."""
-    node = bucket.node
-    epoch, state, applied = await ask(
-        node, node.client.hmget(bucket.keys[0], "epoch", "state", b"h" + writer)
-    )
+    question = ("HMGET", bucket.keys[0], "epoch", "state", b"h" + writer)
+    ((epoch, state, applied),) = await ask_all(bucket.node, [question])
     return epoch or b"", (state or b"").decode(), int(applied or 0)

@@ -101,6 +101,27 @@ async def test_a_cut_connection_fails_all_and_the_next_call_opens_another(server
         assert await clients_of(line) == 1
 
 
+async def test_who_calls_just_as_it_is_cut_opens_no_second_one(server: Valkey) -> None:
+    async with line_to(server.url) as line:
+
+        async def call_until_answered() -> None:
+            while True:
+                try:
+                    await line.call(pack("PING"))
+                    return
+                except (RedisError, OSError):
+                    await asyncio.sleep(0)
+
+        for _ in range(3):
+            await line.call(pack("PING"))
+            server.kill()
+            calls = [asyncio.create_task(call_until_answered()) for _ in range(20)]
+            await asyncio.sleep(0.05)
+            server.start()
+            await asyncio.gather(*calls)
+            assert await clients_of(line) == 1
+
+
 async def test_a_connection_that_is_silent_too_long_is_given_up(
     server: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
