@@ -21,7 +21,7 @@ from dq.api.problems import Problem, Refused
 from dq.api.searches import MAX_LIMIT, MAX_TEXT_CHARS, read_search
 from dq.api.wire import answer_json, path_part, read_json
 from dq.core.errors import DatabaseAway, FieldError, Invalid
-from dq.core.topic import is_topic_name
+from dq.core.topic import fault_of_topic_name, is_topic_name
 from dq.db.dead_letters import DeadLine, WantedDead
 from dq.journal.dead import Act, DeadJobs, Done
 
@@ -81,7 +81,7 @@ def _instant(value: int | str | UnsetType) -> int | None:
 def _faults(fields: DeadFields) -> list[FieldError]:
     faults = []
     if fields.topic is not UNSET and not is_topic_name(fields.topic):
-        faults.append(FieldError("topic", "must be 1 to 128 of A-Z a-z 0-9 _ . -"))
+        faults.append(FieldError("topic", fault_of_topic_name(fields.topic)))
     if fields.q is not UNSET and not _is_good_text(fields.q):
         faults.append(FieldError("q", _WANTS["q"]))
     if not 1 <= fields.limit <= MOST_LIMIT:

@@ -20,7 +20,7 @@ from dq.api.instants import check_due, parse_fix_time, parse_rfc3339
 from dq.api.problems import Refused
 from dq.api.wire import too_large
 from dq.core.errors import FieldError, Invalid
-from dq.core.topic import DOTS, Topic, fault_of_dots, is_topic_name
+from dq.core.topic import Topic, fault_of_topic_name, is_topic_name
 from dq.core.topic_fields import MAX_DELAY_S
 from dq.queue.records import PRIORITIES
 from dq.queue.schedule import NewJob
@@ -124,10 +124,7 @@ def _faults_of_push(fields: PushFields) -> list[FieldError]:
     few comparisons."""
     faults: list[FieldError] = []
     if not is_topic_name(fields.topic):
-        message = "must be 1 to 128 of A-Z a-z 0-9 _ . -"
-        if fields.topic in DOTS:
-            message = fault_of_dots(fields.topic)
-        faults.append(FieldError("topic", message))
+        faults.append(FieldError("topic", fault_of_topic_name(fields.topic)))
     if fields.id is not UNSET and not ids.is_good_id(fields.id):
         faults.append(FieldError("id", ids.fault_of_id(fields.id)))
     if fields.timeout is not UNSET and not 0.1 <= fields.timeout <= 600:

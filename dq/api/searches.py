@@ -19,7 +19,7 @@ from dq.api.fields import MAX_REPORTED, did_you_mean, shorten
 from dq.api.instants import check_due, parse_rfc3339
 from dq.api.wire import answer_json
 from dq.core.errors import FieldError, Invalid, NodeAway
-from dq.core.topic import is_topic_name
+from dq.core.topic import fault_of_topic_name, is_topic_name
 
 UNFINISHED = ("delayed", "ready", "running")
 STATES = (*UNFINISHED, "done", "dead", "cancelled")
@@ -86,7 +86,7 @@ def _read_one(name: str, values: list[str]) -> Any:
 
 def _read_topic(text: str) -> str:
     if not is_topic_name(text):
-        raise ValueError("must be 1 to 128 of A-Z a-z 0-9 _ . -")
+        raise ValueError(fault_of_topic_name(text))
     return text
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,12 @@ import sqlalchemy as sa
 
 from dq.db.database import Database
 from dq.db.dead_letters import SCAN_ROWS, DeadLetters, WantedDead
-from dq.db.migrate import migrate
-from tests.bench.rows import DEAD_EACH, fill_jobs
-from tests.sql.test_search_size import plan_of
+from tests.bench.rows import DEAD_EACH
+from tests.sql.filled import FIRST_US, database, filled, plan_of
+
+__all__ = ["database"]
 
 COUNT = 60_000
-FIRST_US = 1_790_000_000_000_000
 MIDDLE_MS = FIRST_US // 1000 + COUNT // 2
 
 Look = Callable[[DeadLetters], Awaitable[object]]
@@ -40,18 +40,7 @@ BY_TOPIC: dict[str, Look] = {
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("dead") / "dq.db"
-    migrate(f"sqlite+aiosqlite:///{path}")
-    fill_jobs(path, COUNT, first_us=FIRST_US)
-    return path
-
-
-@pytest.fixture
-async def database(path: Path) -> AsyncIterator[Database]:
-    database = Database(f"sqlite+aiosqlite:///{path}")
-    await database.open()
-    yield database
-    await database.close()
+    return filled(tmp_path_factory.mktemp("dead"), COUNT)
 
 
 async def plans_of(database: Database, path: Path, look: Look) -> list[list[str]]:

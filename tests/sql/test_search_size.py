@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +11,13 @@ import sqlalchemy as sa
 
 from dq.db.database import Database
 from dq.db.journal_store import JournalStore
-from dq.db.migrate import migrate
 from dq.db.rows import State
 from dq.queue.records import digest_of
-from tests.bench.rows import fill_jobs
+from tests.sql.filled import FIRST_US, database, filled, plan_of
+
+__all__ = ["database"]
 
 COUNT = 200_000
-FIRST_US = 1_790_000_000_000_000
 MIDDLE_MS = FIRST_US // 1000 + COUNT // 2
 
 SEARCHES: dict[str, dict[str, Any]] = {
@@ -35,24 +33,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("many") / "dq.db"
-    migrate(f"sqlite+aiosqlite:///{path}")
-    fill_jobs(path, COUNT, first_us=FIRST_US)
-    return path
-
-
-@pytest.fixture
-async def database(path: Path) -> AsyncIterator[Database]:
-    database = Database(f"sqlite+aiosqlite:///{path}")
-    await database.open()
-    yield database
-    await database.close()
-
-
-def plan_of(path: Path, statement: str, parameters: Any) -> list[str]:
-    with sqlite3.connect(path) as connection:
-        rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
-        return [str(row[3]) for row in rows]
+    return filled(tmp_path_factory.mktemp("many"), COUNT)
 
 
 @pytest.mark.parametrize("name", SEARCHES)

@@ -1,4 +1,4 @@
--- What give_back, lease and reassert share: leases that end before their callback began.
+-- What give_back and lease share: leases that end before their callback began.
 
 -- Cancelled meanwhile: it stays with its holder, but its lease has run out (`rescue` ends it).
 local function give_back(digest, holder, now)
