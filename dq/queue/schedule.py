@@ -10,6 +10,7 @@ nodes that are drained come last, so they keep what they have and get nothing ne
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from hashlib import blake2b
@@ -26,6 +27,8 @@ from dq.queue.nodes import Bucket, Node, Nodes
 from dq.queue.patience import Patience
 from dq.queue.records import PRIORITIES, Code, StoredJob
 from dq.queue.writer import Writer
+
+_log = logging.getLogger(__name__)
 
 MOST_TRIES = 8
 """How often a change is tried again because the job was replaced in the meantime."""
@@ -60,7 +63,7 @@ class Pushed(msgspec.Struct, frozen=True, gc=False):
 
 
 Told = Callable[[Pushed | Exception], None]
-"""Is told what became of a push, or why it was refused. It must not raise."""
+"""Is told what became of a push, or why it was refused."""
 
 
 class JobView(msgspec.Struct, frozen=True):
@@ -301,13 +304,20 @@ class _Pushing:
             return
         self._is_done = True
         if result := _DONE.get(code):
-            self._told(Pushed(result, self._job.due_ms))
+            self._tell(Pushed(result, self._job.due_ms))
         else:
             self._schedule.go_on(self._job, code, self._told)
 
     def set_exception(self, error: Exception) -> None:
         self._is_done = True
-        self._told(error)
+        self._tell(error)
+
+    def _tell(self, outcome: Pushed | Exception) -> None:
+        """Others' records wait behind this one: whoever fails to hear must not stop them."""
+        try:
+            self._told(outcome)
+        except Exception:
+            _log.exception("%s/%s: its outcome could not be told", self._job.topic, self._job.id)
 
 
 def _tell_end(told: Told, pushing: asyncio.Task[Pushed]) -> None:

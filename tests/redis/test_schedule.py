@@ -292,3 +292,21 @@ async def test_a_running_job_is_told_as_running_on_each_node(
             assert await one.schedule.cancel("t", id_) == "running"
         assert (await one.push(IDS[0])).result == "replaced"
         assert (await one.push(IDS[1], on_duplicate="reject")).result == "replaced"
+
+
+async def test_who_can_not_be_told_of_a_push_stops_no_other(
+    three: list[Valkey], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Pushed | Exception) -> None:
+        raise RuntimeError("it can't hear")
+
+    async with (
+        nodes_of(tmp_path, three[0].url) as nodes,
+        writing(nodes, tmp_path / "log") as writer,
+    ):
+        schedule = Schedule(writer, nodes)
+        schedule.begin_push(NewJob("t", "1", b"1", DUE_MS), fail)
+        async with asyncio.timeout(BOUND_S):
+            assert (await schedule.push(NewJob("t", "2", b"1", DUE_MS))).result == "created"
+        assert (await schedule.find("t", "1")) is not None
+    assert "it can't hear" in caplog.text
