@@ -33,6 +33,7 @@ from dq.delivery.reply import Reply
 from dq.delivery.resolve import Resolver
 from dq.delivery.sockets import Sockets
 from dq.delivery.template import PlainRequest
+from dq.delivery.turns import Turns
 from dq.delivery.wire import RequestFailed
 
 _log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Caller:
         self._client: Client | None = None
         self._free = limit
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = Turns()
 
     # Two ways to call
 
@@ -80,7 +81,7 @@ class Caller:
                 self._free -= 1
                 _Call(self, self._pool, request, told).begin(connection)
                 return
-        self.keep(self._call_and_tell(request, told))
+        self.begin_in_turn(request, self._call_and_tell(request, told, clock.mono_ms()))
 
     async def call(self, request: CallbackRequest) -> Answer:
         """Make the callback once; never longer than its `timeout_s`, never an exception.
@@ -88,7 +89,7 @@ class Caller:
         A request that met a connection just being closed by the server is sent again at once;
         that is no second callback as far as anyone can tell.
         """
-        return await self._call(request)
+        return await self._call(request, clock.mono_ms())
 
     async def close(self) -> None:
         """Close every connection; running calls end with an error."""
@@ -100,12 +101,11 @@ class Caller:
             self._client = None
         await self._resolver.close()
 
-    async def _call(self, request: CallbackRequest | PlainRequest) -> Answer:
-        began_ms = clock.mono_ms()
+    async def _call(self, request: CallbackRequest | PlainRequest, began_ms: float) -> Answer:
         reply = Reply()
         error: str | None = None
         try:
-            await self._enter(request.timeout_s)
+            await self._enter(request.timeout_s - (clock.mono_ms() - began_ms) / 1000)
             try:
                 left_s = request.timeout_s - (clock.mono_ms() - began_ms) / 1000
                 await self._exchange(request, reply, left_s)
@@ -129,16 +129,18 @@ class Caller:
             async with asyncio.timeout(timeout_s):
                 await self._client.exchange(request, reply)
 
-    async def _call_and_tell(self, request: CallbackRequest | PlainRequest, told: Told) -> None:
-        told(request.url, await self._call(request))
+    async def _call_and_tell(
+        self, request: CallbackRequest | PlainRequest, told: Told, began_ms: float
+    ) -> None:
+        told(request.url, await self._call(request, began_ms))
 
     # What a call without a task needs of it
 
-    def keep(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do it in a task."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def begin_in_turn(
+        self, request: CallbackRequest | PlainRequest, work: Coroutine[Any, Any, None]
+    ) -> None:
+        """Do for `request` what may open a connection."""
+        self._turns.enter(request.url.partition("?")[0], work)
 
     def leave(self) -> None:
         """A call is over: there is room for another."""
@@ -203,7 +205,7 @@ class _Call(Reply):
 
     def set_exception(self, failure: Exception) -> None:
         if isinstance(failure, Stale):
-            self._caller.keep(self._call_again())
+            self._caller.begin_in_turn(self._request, self._call_again())
         else:
             self._end(_reason(failure, self._request))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import deque
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 from aiohttp.abc import AbstractResolver
@@ -25,9 +24,6 @@ from dq.delivery.sockets import KEPT_IDLE_S, Sockets
 NEXT_ADDRESS_S = 0.25
 """How long one address of several is tried alone."""
 SWEEP_S = 0.2
-BEGUN_AT_ONCE = 16
-"""Connections begun in one turn of the loop. An endpoint that hangs needs hundreds at a time, some
-0.1 ms each; other topics' callbacks go on in between."""
 
 
 class Pool:
@@ -42,8 +38,6 @@ class Pool:
         self._open: set[Connection] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._begun = 0
-        self._to_begin: deque[asyncio.Future[None]] = deque()
 
     async def exchange(self, data: bytes, target: Target, reply: Reply, timeout_s: float) -> None:
         """Send the request `data`; what comes back goes into `reply`. Raises TimeoutError, and
@@ -135,7 +129,6 @@ class Pool:
     async def _open_by(self, deadline_s: float, target: Target) -> Connection:
         async with asyncio.timeout_at(deadline_s):
             addresses = await self._addresses(target)
-            await self._wait_for_turn()
             self._sockets.make_room()
             self._sockets.count += 1
             try:
@@ -146,25 +139,6 @@ class Pool:
             except BaseException:
                 self._sockets.count -= 1
                 raise
-
-    async def _wait_for_turn(self) -> None:
-        if self._begun == 0:
-            self._loop.call_soon(self._next_turn)
-        self._begun += 1
-        if self._begun > BEGUN_AT_ONCE:
-            turn = self._loop.create_future()
-            self._to_begin.append(turn)
-            await turn
-
-    def _next_turn(self) -> None:
-        self._begun = 0
-        while self._to_begin and self._begun < BEGUN_AT_ONCE:
-            turn = self._to_begin.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                self._begun += 1
-        if self._begun:
-            self._loop.call_soon(self._next_turn)
 
     async def _addresses(self, target: Target) -> list[AddrInfoType]:
         if target.is_address:

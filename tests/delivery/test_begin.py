@@ -27,13 +27,27 @@ async def begun(caller: Caller, request: PlainRequest) -> Answer:
     return await told
 
 
+async def test_a_call_on_a_kept_connection_costs_no_task(server: HostileServer) -> None:
+    caller = Caller((), limit=2)
+    request = plain(server.url("/ok"))
+    await begun(caller, request)
+    await asyncio.sleep(0)
+    tasks = asyncio.all_tasks()
+    told = asyncio.get_running_loop().create_future()
+    caller.begin(request, lambda url, answer: told.set_result(answer))
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() <= tasks
+    await told
+    await caller.close()
+
+
 async def test_one_connection_serves_one_after_the_other(server: HostileServer) -> None:
     caller = Caller((), limit=2)
+    await begun(caller, plain(server.url("/ok")))
     for _ in range(5):
         answer = await begun(caller, plain(server.url("/ok")))
         assert (answer.status, answer.body, answer.error) == (200, OK_BODY, None)
     assert server.connections == 1
-    assert not caller._tasks
     await caller.close()
 
 
