@@ -11,9 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from dq.core import clock
 from dq.core.errors import NodeAway, NodeFull
@@ -40,11 +43,10 @@ class Answer(Protocol):
     def set_exception(self, exception: Exception, /) -> None: ...
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
-    """A record on its way."""
+class Entry(msgspec.Struct, eq=False):
+    """A record on its way. `lane`: None for a note, which is for the log alone."""
 
-    bucket: Bucket | None
+    lane: Lane | None
     payload: bytes
     answer: Answer
     since_ms: float
@@ -57,6 +59,11 @@ class Entry:
     def fail(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
+
+
+def size_of(entries: Iterable[Entry]) -> int:
+    """The bytes of their records."""
+    return sum([len(entry.payload) for entry in entries])
 
 
 async def give_up(store: Store, bucket: Bucket, folder: Path, first: int) -> None:
@@ -86,7 +93,7 @@ class Host(Protocol):
     @property
     def asks_replica(self) -> bool: ...
 
-    def forget(self, entry: Entry) -> None: ...
+    def forget(self, entries: Sequence[Entry]) -> None: ...
     async def note_refusals(self, bucket: Bucket, refused: list[tuple[int, Code]]) -> None: ...
 
 
@@ -108,8 +115,9 @@ class Lane:
         self._is_unconfirmed_told = False
 
     def enter(self, entry: Entry) -> None:
+        if not self._queue:  # else it is at work and goes on
+            self._has_work.set()
         self._queue.append(entry)
-        self._has_work.set()
 
     def fail_late_ones(self, before_ms: float) -> None:
         for entry in self._queue:
@@ -160,13 +168,9 @@ class Lane:
         return bool(epoch) and self._is_declared() and applied < last
 
     def _next_group(self) -> list[Entry]:
-        group: list[Entry] = []
-        size = 0
-        for entry in self._queue:
-            if group and (len(group) >= APPLY_MOST or size + len(entry.payload) > APPLY_BYTES):
-                break
-            group.append(entry)
-            size += len(entry.payload)
+        group = list(islice(self._queue, APPLY_MOST))
+        while len(group) > 1 and size_of(group) > APPLY_BYTES:
+            group.pop()
         return group
 
     async def _apply_group(self, group: list[Entry]) -> None:
@@ -197,22 +201,22 @@ class Lane:
         return await self._send(group[0].seq, payloads, "")
 
     async def _finish(self, group: list[Entry], codes: bytes, refused: dict[int, Code]) -> None:
-        outcomes = [
-            refused.get(entry.seq, CODES[code]) for entry, code in zip(group, codes, strict=True)
-        ]
-        to_note = [
-            (entry.seq, code)
-            for entry, code in zip(group, outcomes, strict=True)
-            if code >= Code.REFUSED
-        ]
-        if to_note:
+        outcomes = [CODES[code] for code in codes]
+        if refused or max(codes) >= Code.REFUSED:
+            numbers = [entry.seq for entry in group]
+            outcomes = [refused.get(seq, code) for seq, code in zip(numbers, outcomes, strict=True)]
+            to_note = [
+                (seq, code)
+                for seq, code in zip(numbers, outcomes, strict=True)
+                if code >= Code.REFUSED
+            ]
             await self._host.note_refusals(self.bucket, to_note)
             reach("write.noted")
         self._see_applied(group[-1].seq)
         reach("write.counted")
+        self._host.forget(group)
         for entry, code in zip(group, outcomes, strict=True):
             self._queue.popleft()
-            self._host.forget(entry)
             if code is Code.REFUSED:
                 entry.fail(RuntimeError("the queue refused this record; see the error log"))
             else:

@@ -9,13 +9,13 @@ which never repeats within a writer: (stamp, writer) names a version of a job.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
 from struct import Struct
 from typing import Any
 
 import msgpack
+import msgspec
 
 PRIORITIES = ("high", "normal", "low")
 ON_DUPLICATE = ("replace", "keep", "reject")
@@ -68,8 +68,7 @@ CODES = {int(code): code for code in Code}
 """By number, for those who look up thousands a second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(msgspec.Struct, frozen=True, gc=False):
     """One push of a job. Settling, cancelling and moving name the version that they mean."""
 
     stamp: int
@@ -82,8 +81,7 @@ class Version:
         return self.stamp.to_bytes(8, "big") + self.writer
 
 
-@dataclass(frozen=True, slots=True)
-class StoredJob:
+class StoredJob(msgspec.Struct, frozen=True, gc=False):
     """A job as its bucket holds it. `changed`: the stamp of its last move or retry, or 0.
     `is_closed`: it was cancelled while it ran, no retry follows."""
 

@@ -26,7 +26,7 @@ from dq.core.pace import next_turn
 from dq.log.frames import NOTE, encode_frame
 from dq.log.log import Log, LogBroken
 from dq.log.syncing import Syncing
-from dq.queue.lane import Answer, Entry, Lane
+from dq.queue.lane import Answer, Entry, Lane, size_of
 from dq.queue.nodes import Bucket, Node
 from dq.queue.positions import read_positions
 from dq.queue.records import Code, note, pack
@@ -153,13 +153,14 @@ class Writer:
         payload = pack(record)
         if self._waiting >= MOST_WAITING or self._waiting_bytes >= MOST_WAITING_BYTES:
             raise Overloaded()
-        self._enter(bucket, payload, answer)
+        self._enter(Entry(self._lanes[bucket.index], payload, answer, clock.mono_ms()))
 
-    def _enter(self, bucket: Bucket | None, payload: bytes, answer: Answer) -> None:
-        self._pending.append(Entry(bucket, payload, answer, clock.mono_ms()))
+    def _enter(self, entry: Entry) -> None:
+        if not self._pending:
+            self._has_pending.set()
+        self._pending.append(entry)
         self._waiting += 1
-        self._waiting_bytes += len(payload)
-        self._has_pending.set()
+        self._waiting_bytes += len(entry.payload)
 
     async def _flush_forever(self) -> None:
         while True:
@@ -184,8 +185,9 @@ class Writer:
         seqs = dict(self._seqs)
         frames = []
         for entry in group:
-            number = NOTE if entry.bucket is None else entry.bucket.index
-            if entry.bucket is not None:
+            number = NOTE
+            if entry.lane is not None:
+                number = entry.lane.bucket.index
                 entry.seq = seqs[number] = seqs.get(number, 0) + 1
             frames.append(encode_frame(number, entry.seq, entry.payload))
         self.log.append(b"".join(frames))
@@ -210,26 +212,26 @@ class Writer:
             self._on_broken()
 
     def _refuse(self, group: list[Entry], error: Exception) -> None:
+        self.forget(group)
         for entry in group:
-            self.forget(entry)
             entry.fail(error)
 
     def _hand_over(self, group: list[Entry]) -> None:
         for entry in group:
-            if entry.bucket is None:
-                self.forget(entry)
-                entry.resolve(Code.SKIPPED)
+            if entry.lane is not None:
+                entry.lane.enter(entry)
             else:
-                self._lanes[entry.bucket.index].enter(entry)
+                self.forget([entry])
+                entry.resolve(Code.SKIPPED)
 
     def last_seq(self, bucket: Bucket) -> int:
         """The sequence of the newest record in the log for a bucket, 0 without any."""
         return self._seqs.get(bucket.index, 0)
 
-    def forget(self, entry: Entry) -> None:
-        """The entry no longer counts as waiting."""
-        self._waiting -= 1
-        self._waiting_bytes -= len(entry.payload)
+    def forget(self, entries: Sequence[Entry]) -> None:
+        """They no longer count as waiting."""
+        self._waiting -= len(entries)
+        self._waiting_bytes -= size_of(entries)
 
     async def note_refusals(self, bucket: Bucket, refused: list[tuple[int, Code]]) -> None:
         """Put into the log which sequences were refused, and wait for the disk; as long as it is
@@ -244,7 +246,7 @@ class Writer:
 
     def _enter_note(self, record: list[Any]) -> asyncio.Future[Code]:
         answer: asyncio.Future[Code] = asyncio.get_running_loop().create_future()
-        self._enter(None, pack(record), answer)
+        self._enter(Entry(None, pack(record), answer, clock.mono_ms()))
         return answer
 
     async def _fail_late_ones(self) -> None:

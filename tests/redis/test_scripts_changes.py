@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from dq.queue import records
@@ -92,10 +91,10 @@ async def test_a_change_means_one_version_and_touches_no_other(
     keyspace = desk.standing()
     job = await desk.job()
     for version in (
-        dataclasses.replace(job.version, stamp=job.version.stamp - 1),
-        dataclasses.replace(job.version, writer=B),
+        msgspec.structs.replace(job.version, stamp=job.version.stamp - 1),
+        msgspec.structs.replace(job.version, writer=B),
     ):
-        record = change(desk, op, dataclasses.replace(job, version=version))
+        record = change(desk, op, msgspec.structs.replace(job, version=version))
         assert await desk.write(record, B) is Code.CHANGED
     assert desk.standing() == keyspace
 
@@ -115,7 +114,7 @@ async def test_move(desk: Desk, before: str, due: int, outcome: Code, place: str
     if outcome is Code.BUSY:
         assert desk.standing() == keyspace
         return
-    moved = dataclasses.replace(old, due_ms=T0 + due, changed=desk.stamp)
+    moved = msgspec.structs.replace(old, due_ms=T0 + due, changed=desk.stamp)
     assert await desk.job() == moved, "nothing but its due time and the stamp of the change"
 
 

@@ -6,17 +6,10 @@
 --       'WAIT', applied sequence, outcomes: the next record waits for another writer's
 --       'GAP', applied sequence: records before `first` are missing here
 --       'EPOCH', epoch: this bucket was begun anew; '' when it was not begun at all
-local LONG = 0xdc    -- a record's first byte when it has more than 15 fields
 local FIELDS = 12    -- what scripts need of a record; the story of an attempt comes after them
 
 local function without_offset(_, ...)
   return {...}
-end
-
--- Decoding a few fields is cheap, decoding a long reply is not.
-local function fields_of(record)
-  return without_offset(
-    cmsgpack.unpack_limit(record, FIELDS, string.byte(record) == LONG and 3 or 1))
 end
 
 local HANDLERS = {[1] = push, [2] = cancel, [3] = move, [4] = settle}
@@ -44,22 +37,19 @@ if count > 0 and unconfirmed then
 end
 if last <= applied then return {'OK', applied, table.concat(codes)} end
 
-local fresh, has_push = {}, false
-for i = #codes + 1, count do
-  fresh[#fresh + 1] = fields_of(ARGV[5 + i])
-  has_push = has_push or fresh[#fresh][1] == 1
-end
-if not has_push then go_on_when_full() end
+local fresh = {unpack(ARGV, 6 + #codes)}
+if not read_heads(fresh) then go_on_when_full() end
 
-if not replay then look(fresh) end
+if not replay then look() end
 local outcomes, waits = {}, false
 while #outcomes < #fresh and not waits do
   local at = #outcomes + 1
-  local r, seq, length, code = fresh[at], first + #codes + at - 1, 0
+  local seq, length, code = first + #codes + at - 1, 0
   if not replay then length, code = apply_run(fresh, at, seq) end
   if length == 0 then
-    local handle = HANDLERS[r[1]]
-    length, code = 1, handle and handle(r, seq) or SKIPPED
+    local handle = HANDLERS[ops[at]]
+    local r = handle and without_offset(first_fields(fresh[at], FIELDS))
+    length, code = 1, r and handle(r, seq) or SKIPPED
   end
   waits = code == WAIT
   for i = at, at + (waits and 0 or length) - 1 do outcomes[i] = string.char(code) end
