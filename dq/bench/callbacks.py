@@ -23,7 +23,7 @@ from dq.bench.figures import (
 )
 from dq.bench.instance import Instance, Tell
 from dq.bench.load import Load, run_load
-from dq.bench.pushes import CONNECTIONS, take_turns
+from dq.bench.pushes import BATCH, CONNECTIONS, take_turns
 from dq.bench.receiver import Arrived, Receiver
 from dq.core.clock import now_ms
 
@@ -68,25 +68,33 @@ def measure_callbacks(
 
     versus = take_turns(ours, bare, rounds, say)
     life = median_cpu([one.life_cpu_ms for one in backlogs[-rounds:]])
+    batches = [run_backlog(dq, receiver, jobs, f"b{n}", say, BATCH) for n in range(rounds)]
+    life_of_batches = median_cpu([one.life_cpu_ms for one in batches])
+    backlogs += batches
     return Callbacks(
         jobs,
         versus,
         life,
         sum(life.values()),
+        life_of_batches,
+        sum(life_of_batches.values()),
         lost=sum(one.lost for one in backlogs),
         early=sum(one.early for one in backlogs),
         repeated=sum(one.repeated for one in backlogs),
     )
 
 
-def run_backlog(dq: Instance, receiver: Receiver, jobs: int, prefix: str, tell: Tell) -> Backlog:
-    """Push `jobs`, all due at one moment in the future; let them be called back.
+def run_backlog(
+    dq: Instance, receiver: Receiver, jobs: int, prefix: str, tell: Tell, each: int = 1
+) -> Backlog:
+    """Push `jobs`, `each` a request, all due at one moment in the future; let them be called back.
 
     Jobs whose pushes were not over in time are called back, too, and done again, due later.
     """
     ahead_s = _AHEAD_S + jobs / _SLOWEST_PUSHES
     while ahead_s <= _MOST_AHEAD_S:
-        backlog = _try_backlog(dq, receiver, (jobs, f"{prefix}-{ahead_s:g}", ahead_s), tell)
+        shape = (jobs, each, f"{prefix}-{ahead_s:g}", ahead_s)
+        backlog = _try_backlog(dq, receiver, shape, tell)
         if backlog is not None:
             return backlog
         ahead_s *= 2
@@ -94,16 +102,16 @@ def run_backlog(dq: Instance, receiver: Receiver, jobs: int, prefix: str, tell: 
 
 
 def _try_backlog(
-    dq: Instance, receiver: Receiver, shape: tuple[int, str, float], tell: Tell
+    dq: Instance, receiver: Receiver, shape: tuple[int, int, str, float], tell: Tell
 ) -> Backlog | None:
     """None when the due time came before all had been pushed and written down."""
-    jobs, prefix, ahead_s = shape
+    jobs, each, prefix, ahead_s = shape
     dq.rest()
     waiting = dq.node.jobs()
     receiver.take("")
     began, due_ms = dq.cpu_s(), now_ms() + int(ahead_s * 1000)
     tell(f"pushing {jobs:,} jobs")
-    load = Load(dq.port, jobs, f"{prefix}-", CONNECTIONS, due_ms=due_ms)
+    load = Load(dq.port, jobs, f"{prefix}-", CONNECTIONS, each, due_ms)
     answered = run_load(dq.folder, load)
     pushed = dq.cpu_s()
     is_in_time = dq.wait_quiet((due_ms - now_ms()) / 1000 - _NEAR_S)

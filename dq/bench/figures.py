@@ -55,12 +55,15 @@ class Pushes(msgspec.Struct, frozen=True):
 
 
 class Callbacks(msgspec.Struct, frozen=True):
-    """`life_cpu_ms`: CPU of everything from the push of a job until its history is in SQL."""
+    """`life_cpu_ms`: CPU of everything from the push of a job until its history is in SQL; of jobs
+    that were pushed one by one, and of those that came in batches."""
 
     jobs: int
     versus: Comparison
     life_cpu_ms: Cpu
     life_cpu_all_ms: float
+    life_of_batches_cpu_ms: Cpu
+    life_of_batches_cpu_all_ms: float
     lost: int
     early: int
     repeated: int
@@ -97,12 +100,18 @@ class Idle(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """What a job costs while `waiting` others wait. Delivery is forward, lease and ack."""
+    """What a job costs while `waiting` others wait. Delivery is forward, lease and ack.
+
+    `hand_over_s`: from kill -9 of the timer until jobs that are due have been called back.
+    `start_s`: of the whole dq, until it runs, Valkey's reading of its file included.
+    """
 
     waiting: int
     server_push_ms: float
     valkey_push_ms: float
     valkey_delivery_ms: float
+    hand_over_s: float
+    start_s: float
     lost: int
     early: int
 

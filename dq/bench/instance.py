@@ -1,11 +1,13 @@
 """A whole dq for the bench: its own folder, free ports, everything else as by default.
 
 Figures taken from it hold only while none of its processes was replaced: a look at its CPU raises
-as soon as one has gone.
+as soon as one has gone, until `see_processes`.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,17 +43,24 @@ class Instance:
         self.folder = folder
 
     def __enter__(self) -> Self:
+        self._begin()
+        return self
+
+    def _begin(self) -> None:
         ports = {"DQ_API_PORT": "0", "DQ_ADMIN_PORT": "0"}
         self._process = start(self.folder, "dq", "start", environ=ports)
         try:
             status = self._wait_running()
             self.port = int(status["addresses"]["api"].rpartition(":")[2])
-            self._pids = [(one["pid"], _kind_of(one["name"])) for one in status["processes"]]
+            self._pids = _pids_of(status)
             self.node = Node(self.folder / "data", load_settings(None, {}).buckets)
         except BaseException:
             stop(self._process)
             raise
-        return self
+
+    def _end(self) -> None:
+        self.node.close()
+        stop(self._process)
 
     def __exit__(
         self,
@@ -59,8 +68,33 @@ class Instance:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        self.node.close()
-        stop(self._process)
+        self._end()
+
+    def restart(self) -> float:
+        """Stop it in good order and start it again; the seconds until it ran."""
+        self._end()
+        began_ms = mono_ms()
+        self._begin()
+        return (mono_ms() - began_ms) / 1000
+
+    def kill(self, kind: str) -> None:
+        """kill -9 its processes of a kind; others take their place, see `see_processes`."""
+        for pid, its_kind in self._pids:
+            if its_kind == kind:
+                os.kill(pid, signal.SIGKILL)
+
+    def see_processes(self) -> None:
+        """Wait until all its processes live; from now on CPU is theirs."""
+        deadline_ms = mono_ms() + _START_S * 1000
+        while mono_ms() < deadline_ms:
+            pids = _pids_of(read_status(self.folder / "data"))
+            if len(pids) == len(self._pids) and all(
+                Path(f"/proc/{pid}").exists() for pid, _ in pids
+            ):
+                self._pids = pids
+                return
+            time.sleep(0.05)
+        raise BenchFailed(f"dq did not replace a process:\n{last_words(self.folder)}")
 
     def make_topic(self, url: str) -> None:
         """The topic of all loads, calling back at `url`."""
@@ -119,6 +153,10 @@ class Instance:
                 return status
             time.sleep(0.05)
         raise BenchFailed(f"dq did not start:\n{last_words(self.folder)}")
+
+
+def _pids_of(status: dict[str, Any]) -> list[tuple[int, str]]:
+    return [(one["pid"], _kind_of(one["name"])) for one in status["processes"]]
 
 
 def _kind_of(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from dq.bench.figures import (
     Callbacks,
@@ -72,7 +72,9 @@ def _callbacks(callbacks: Callbacks) -> Iterator[str]:
     yield from _comparison(f"{callbacks.jobs:,} due at once", callbacks.versus)
     yield ""
     yield "CPU of a job's whole life, ms for 1,000: push, callback, history in SQL"
-    yield from _by_kind(callbacks.life_cpu_ms, callbacks.life_cpu_all_ms, 1)
+    singles = callbacks.life_cpu_ms, callbacks.life_cpu_all_ms
+    batches = callbacks.life_of_batches_cpu_ms, callbacks.life_of_batches_cpu_all_ms
+    yield from _by_kind({"  single pushes": singles, "  batches of 100": batches}, 1)
 
 
 def _comparison(label: str, versus: Comparison) -> Iterator[str]:
@@ -108,15 +110,19 @@ def _memory(memory: Memory) -> str:
 
 def _idle(idle: Idle) -> Iterator[str]:
     yield f"idle, % of a core over {idle.seconds:.0f} s"
-    yield from _by_kind(idle.percent, idle.percent_all, 2)
+    yield from _by_kind({"": (idle.percent, idle.percent_all)}, 2)
 
 
-def _by_kind(cpu: Cpu, total: float, digits: int) -> Iterator[str]:
-    names = [*cpu, "all"]
-    values = [f"{value:.{digits}f}" for value in (*cpu.values(), total)]
-    widths = [max(len(name), len(value)) + 2 for name, value in zip(names, values, strict=True)]
-    for words in (names, values):
-        yield "".join(f"{word:>{width}}" for word, width in zip(words, widths, strict=True))
+def _by_kind(rows: Mapping[str, tuple[Cpu, float]], digits: int) -> Iterator[str]:
+    """A column for each kind of process, and one for all of them together."""
+    kinds = next(iter(rows.values()))[0]
+    lines = [["", *kinds, "all"]]
+    for label, (cpu, total) in rows.items():
+        lines.append([label, *(f"{cpu[kind]:.{digits}f}" for kind in kinds), f"{total:.{digits}f}"])
+    label_width, *widths = (max(map(len, column)) for column in zip(*lines, strict=True))
+    for label, *words in lines:
+        cells = (f"{word:>{width + 2}}" for word, width in zip(words, widths, strict=True))
+        yield f"{label:<{label_width}}" + "".join(cells)
 
 
 def _waiting(levels: Sequence[Waiting]) -> Iterator[str]:
@@ -126,3 +132,5 @@ def _waiting(levels: Sequence[Waiting]) -> Iterator[str]:
     yield _row("    push: Valkey", *(f"{one.valkey_push_ms:.1f}" for one in levels))
     delivery = (f"{one.valkey_delivery_ms:.1f}" for one in levels)
     yield _row("    forward, lease, ack: Valkey", *delivery)
+    yield _row("  jobs called, timer killed", *(f"{one.hand_over_s:.1f} s" for one in levels))
+    yield _row("  start", *(f"{one.start_s:.1f} s" for one in levels))

@@ -1,8 +1,9 @@
 """A connection for a node's scripts: many calls on their way at a time, answered in order.
 
 redis-py takes a connection from its pool for each call, looks whether it still lives, and gives it
-back, which costs as much as a small script. Here one connection stays open and calls follow each
-other on it; opening it (TLS, passwords, Sentinel) and reading answers stay redis-py's.
+back, and an answer passes a stream, a task and a timeout on its way. Here redis-py opens a
+connection (TLS, passwords, Sentinel), and then it is ours: it stays open, calls follow each other
+on it, and hiredis reads the answers.
 
 A call that was cut may have been carried out: who calls knows what to do about that.
 """
@@ -14,12 +15,21 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, ResponseError
+from hiredis import PushNotification, Reader
+from redis.asyncio.connection import AbstractConnection, DefaultParser
+from redis.exceptions import (
+    ConnectionError,
+    InvalidResponse,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 
 SILENT_S = 4.5
 """A connection on which somebody waited in vain for so long is given up, as nobody may ever say
 that it is broken."""
+
+_NOTHING_YET = object()
 
 
 class Line:
@@ -58,78 +68,87 @@ class Line:
     async def close(self) -> None:
         """Nobody is answered any more."""
         if self._talk is not None:
-            await self._talk.close()
+            self._talk.end(ConnectionError("the connection was given up"))
             self._talk = None
 
 
-class _Talk:
+class _Talk(asyncio.Protocol):
     """An open connection and who waits for an answer on it."""
 
     def __init__(self, connection: AbstractConnection) -> None:
+        """Takes over what `connection` has opened: all that it asked has been answered."""
         self._connection = connection
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._loop = asyncio.get_running_loop()
         self._heard_s = 0.0
-        self._reading = self._loop.create_task(self._read())
-
-    @property
-    def is_over(self) -> bool:
-        return self._reading.done()
+        self._reader = Reader(
+            protocolError=InvalidResponse,
+            replyError=DefaultParser.parse_error,
+            notEnoughData=_NOTHING_YET,
+        )
+        writer = connection._writer
+        assert writer is not None, "it is connected"
+        self._transport = writer.transport
+        self._transport.set_protocol(self)
+        self.is_over = self._transport.is_closing()
 
     async def ask(self, commands: Sequence[bytes]) -> list[Any]:
-        if not self._connection.is_connected:  # redis-py would open it again, with nobody to read
+        if self.is_over:
             raise ConnectionError("the connection was cut")
         answers: list[asyncio.Future[Any]] = [self._loop.create_future() for _ in commands]
         self._waiting += answers
         asked_s = self._loop.time()
         try:
-            await self._connection.send_packed_command(commands, check_health=False)
+            self._transport.write(commands[0] if len(commands) == 1 else b"".join(commands))
             return [await answer for answer in answers]
         except asyncio.CancelledError:
             if self._loop.time() - max(asked_s, self._heard_s) > SILENT_S:
-                self._reading.cancel()
+                self.end(ConnectionError("the connection was given up"))
             raise
         finally:
             for answer in answers:
                 if not answer.cancel() and not answer.cancelled():
                     answer.exception()  # of several errors the first is told
 
-    async def _read(self) -> None:
-        reason: Exception = ConnectionError("the connection was given up")
+    def data_received(self, data: bytes) -> None:
+        self._heard_s = self._loop.time()
         try:
-            while True:
-                self._tell(await self._next_answer())
-        except (RedisError, OSError) as error:
-            reason = error
-        finally:
-            for answer in self._waiting:
-                if not answer.done():
-                    answer.set_exception(reason)
-            await self._connection.disconnect(nowait=True)
-
-    async def _next_answer(self) -> Any:
-        try:
-            return await self._connection.read_response()
-        except ReadOnlyError:
-            raise  # it is a replica now; another connection may find the master
-        except ResponseError as error:
-            return error
+            self._reader.feed(data)
+            while (answer := self._reader.gets()) is not _NOTHING_YET and not self.is_over:
+                self._tell(answer)
+        except RedisError as error:
+            self.end(error)
 
     def _tell(self, answer: Any) -> None:
-        self._heard_s = self._loop.time()
+        """Raises RedisError when nothing more can be believed."""
+        if isinstance(answer, PushNotification):
+            return
+        if isinstance(answer, ReadOnlyError):
+            raise answer  # it is a replica now; another connection may find the master
         if not self._waiting:
             raise ConnectionError(f"an answer that nobody asked for: {answer!r:.100}")
         waiting = self._waiting.popleft()
         if waiting.done():
             return
-        if isinstance(answer, Exception):
+        if isinstance(answer, ResponseError):
             waiting.set_exception(answer)
         else:
             waiting.set_result(answer)
 
-    async def close(self) -> None:
-        self._reading.cancel()
-        await asyncio.wait({self._reading})
+    def connection_lost(self, error: Exception | None) -> None:
+        self.end(error if isinstance(error, OSError) else ConnectionError("the node hung up"))
+
+    def end(self, reason: Exception) -> None:
+        """Whoever waits is told so, and the connection is closed; once."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self._transport.abort()
+        # `disconnect` is for those who can wait
+        self._connection._close()  # type: ignore[no-untyped-call]
+        for answer in self._waiting:
+            if not answer.done():
+                answer.set_exception(reason)
 
 
 def pack(*args: bytes | str | int) -> bytes:

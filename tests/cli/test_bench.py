@@ -44,10 +44,11 @@ MACHINE = Machine(
     load=0.25,
 )
 VERSUS = Comparison(Run(20_000, 30), Run(10_000, 90), Spread(2, 1.9, 2.2), Spread(3, 2, 4), 3)
+SINGLES, BATCHES = {"server": 30.0, "valkey": 8.5}, {"server": 10.0, "valkey": 8.25}
 LATE = Lateness(200, 199.6, 3_000, 1.25, 5.5, 9.75, lost=0, early=0, repeated=0)
 LEVELS = [
-    Waiting(1_000, 31.5, 4.5, 6.25, lost=0, early=0),
-    Waiting(1_000_000, 32.5, 5.5, 8.25, lost=0, early=0),
+    Waiting(1_000, 31.5, 4.5, 6.25, 0.25, 1.75, lost=0, early=0),
+    Waiting(1_000_000, 32.5, 5.5, 8.25, 0.5, 3.25, lost=0, early=0),
 ]
 
 
@@ -55,7 +56,7 @@ def a_result() -> Result:
     return Result(
         MACHINE,
         Pushes(50, 400, 20_000, VERSUS, VERSUS, VERSUS, lost=0),
-        Callbacks(20_000, VERSUS, {"server": 30.0, "valkey": 8.5}, 38.5, 0, 0, 0),
+        Callbacks(20_000, VERSUS, SINGLES, 38.5, BATCHES, 18.25, 0, 0, 0),
         [LATE],
         Memory(100_000, 64, 228.4, lost=0),
         Idle(20.0, {"server": 0.5, "valkey": 0.25}, 0.75),
@@ -98,8 +99,10 @@ def test_a_quick_bench_has_every_figure_and_loses_nothing(tmp_path: Path) -> Non
     assert all(0 <= one["p50_ms"] <= one["p99_ms"] <= one["max_ms"] for one in told["lateness"])
     assert told["pushes"]["single"]["dq"]["per_s"] > 0
     assert told["callbacks"]["life_cpu_all_ms"] > 0
+    assert told["callbacks"]["life_of_batches_cpu_all_ms"] > 0
     assert 100 < told["memory"]["bytes_a_job"] < 1_000
     assert [one["waiting"] for one in told["waiting"]] == [500]
+    assert 0 < told["waiting"][0]["hand_over_s"] < 30
     assert ElementTree.fromstring(picture.read_text()).tag.endswith("svg")
     assert list(folder.iterdir()) == []
 
@@ -193,6 +196,7 @@ def test_the_report_shows_every_figure() -> None:
         "228 bytes a job, body 64",
         "0.75",
         "1,000,000",
+        "3.2 s",
         "nothing lost, nothing early",
     ):
         assert text in report

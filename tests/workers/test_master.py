@@ -225,8 +225,8 @@ def api_port(master: RunningMaster) -> int:
 def test_a_reload_replaces_the_workers_without_refusing_a_connection(start: Start) -> None:
     master = start(GREETER, STEADY).wait_up()
     port, old = api_port(master), master.pids()
-    master.send(signal.SIGHUP)
     answers = [ask(port)]
+    master.send(signal.SIGHUP)
     while answers[-1] == old["dq-greeter-0"] or master.state() != "running":
         answers.append(ask(port))
     assert api_port(master) == port
