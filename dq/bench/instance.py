@@ -51,6 +51,7 @@ class Instance:
         self._process = start(self.folder, "dq", "start", environ=ports)
         try:
             status = self._wait_running()
+            self._began_ms = mono_ms()
             self.port = int(status["addresses"]["api"].rpartition(":")[2])
             self._pids = _pids_of(status)
             self.node = Node(self.folder / "data", load_settings(None, {}).buckets)
@@ -69,6 +70,10 @@ class Instance:
         at: TracebackType | None,
     ) -> None:
         self._end()
+
+    def wait_old(self, age_s: float) -> None:
+        """Until it has run for so long."""
+        time.sleep(max(0.0, age_s - (mono_ms() - self._began_ms) / 1000))
 
     def restart(self) -> float:
         """Stop it in good order and start it again; the seconds until it ran."""
