@@ -16,7 +16,7 @@ from dq.core.clock import mono_ms, now_ms
 _SHIPPED_S = 1_800.0
 _HANDED_OVER = 20
 _FIRST_MINUTE_S = 62.0
-"""For a minute after it was begun a bucket remembers what is finished, see lua/README.md (Floors)."""
+"""For a minute after it was begun a bucket remembers what is finished (lua/README.md, Floors)."""
 
 
 def measure_waiting(
