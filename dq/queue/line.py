@@ -90,7 +90,9 @@ class _Talk(asyncio.Protocol):
         assert writer is not None, "it is connected"
         self._transport = writer.transport
         self._transport.set_protocol(self)
-        self.is_over = self._transport.is_closing()
+        self.is_over = False
+        if self._transport.is_closing():
+            self.end(ConnectionError("the node hung up"))
 
     async def ask(self, commands: Sequence[bytes]) -> list[Any]:
         if self.is_over:
@@ -123,14 +125,16 @@ class _Talk(asyncio.Protocol):
         """Raises RedisError when nothing more can be believed."""
         if isinstance(answer, PushNotification):
             return
-        if isinstance(answer, ReadOnlyError):
-            raise answer  # it is a replica now; another connection may find the master
+        is_error = isinstance(answer, Exception)
+        is_for_one = isinstance(answer, ResponseError) and not isinstance(answer, ReadOnlyError)
+        if is_error and not is_for_one:
+            raise answer  # it loads its data, or became a replica: another connection may do better
         if not self._waiting:
             raise ConnectionError(f"an answer that nobody asked for: {answer!r:.100}")
         waiting = self._waiting.popleft()
         if waiting.done():
             return
-        if isinstance(answer, ResponseError):
+        if is_error:
             waiting.set_exception(answer)
         else:
             waiting.set_result(answer)

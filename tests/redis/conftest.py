@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from dq.journal.heir import Heir
 from dq.log.log import Log
@@ -20,6 +22,16 @@ from tests.unit.test_log_disk import small_disk
 from tests.valkey import Valkey
 
 __all__ = ["small_disk"]
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Workers use uvloop; what takes over a loop's transports is tested on both."""
+    usual: dict[str, Callable[[], asyncio.AbstractEventLoop]]
+    usual = {"asyncio": asyncio.new_event_loop}
+    is_about_transports = item.path.name == "test_line.py"
+    return usual | {"uvloop": uvloop.new_event_loop} if is_about_transports else usual
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
@@ -13,6 +14,7 @@ from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, Respons
 from dq.queue import line as line_module
 from dq.queue.line import Line, pack
 from dq.queue.nodes import make_client
+from tests.delivery.certificates import make_certificate
 from tests.valkey import Valkey
 
 
@@ -154,6 +156,22 @@ async def test_a_master_that_became_a_replica_is_looked_for_anew(server: Valkey)
 
 
 @pytest.mark.parametrize(
+    "reply", [b"-LOADING the dataset", b"-NOAUTH who are you", b"-READONLY a replica"]
+)
+async def test_a_node_that_serves_nobody_now_is_an_error_for_all_who_wait(reply: bytes) -> None:
+    async with peer(lambda: reply + b"\r\n") as url, line_to(url) as line:
+        calls = [line.call(pack("PING")) for _ in range(3)]
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(error, RedisError) for error in errors)
+
+
+async def test_calls_go_through_tls() -> None:
+    tls = make_certificate().for_server()
+    async with peer(lambda: b"+PONG\r\n", tls) as url, line_to(url) as line:
+        assert await line.call(pack("PING")) == b"PONG"
+
+
+@pytest.mark.parametrize(
     "reply",
     [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+OK\r\n+OK\r\n", b"$5\r\nab", b"\x00\xff\r\n", b""],
     ids=["http", "two answers", "cut", "binary", "nothing"],
@@ -168,7 +186,9 @@ async def test_a_peer_that_is_no_redis_costs_an_error_and_no_more(reply: bytes) 
 
 
 @asynccontextmanager
-async def peer(answer: Callable[[], bytes]) -> AsyncIterator[str]:
+async def peer(
+    answer: Callable[[], bytes], tls: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
     """Says OK to whatever opens a connection, then once `answer()`, then hangs up."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -179,7 +199,10 @@ async def peer(answer: Callable[[], bytes]) -> AsyncIterator[str]:
             writer.write(b"+OK\r\n" * data.count(b"*"))
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     port = server.sockets[0].getsockname()[1]
-    yield f"redis://127.0.0.1:{port}?protocol=2"
+    if tls is None:
+        yield f"redis://127.0.0.1:{port}?protocol=2"
+    else:
+        yield f"rediss://127.0.0.1:{port}?protocol=2&ssl_cert_reqs=none"
     server.close()
