@@ -87,7 +87,7 @@ class _Talk(asyncio.Protocol):
             notEnoughData=_NOTHING_YET,
         )
         writer = connection._writer
-        assert writer is not None, "it is connected"
+        assert writer is not None
         self._transport = writer.transport
         self._transport.set_protocol(self)
         self.is_over = False
