@@ -3,8 +3,9 @@
 A wall clock that is set forward by mistake would make every job due at once, and a callback can't
 be taken back. So the node's time is compared with a clock that nobody can set. When it has run
 ahead by more than SLACK_MS nothing is done by it for HOLD_MS, time to set it right again; what is
-due by the old reckoning goes on. Then it is believed. A clock that is set back is followed at once:
-that makes jobs late, never early.
+due by the old reckoning goes on. Then it is believed, unless it was set right in between: a clock
+that goes to and fro has jumped anew each time. One that is set back is followed at once: that makes
+jobs late, never early.
 """
 
 from __future__ import annotations
@@ -43,10 +44,19 @@ class SteadyClock:
             return None
         return int(self._ahead_ms + clock.boot_ms() + SLACK_MS)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether `now_ms` is gone by, for now."""
+        return self._held_until_ms is not None
+
     def see(self, at_ms: int) -> None:
-        """The node told this time, and it was not too late."""
+        """The node told this time; where it is not held, that was not too late."""
+        latest_ms = self.latest_ms()
         if self._held_until_ms is None:
             self._ahead_ms = at_ms - clock.boot_ms()
+        elif latest_ms is not None and at_ms <= latest_ms:
+            self._held_until_ms = None
+            _log.warning("the clock of %s is right again", self._name)
 
     def see_jump(self, at_ms: int) -> None:
         """The node told this time, and it can't be."""

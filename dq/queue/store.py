@@ -184,9 +184,10 @@ class Store:
         """Delayed -> ready for what is due: how many, and milliseconds to the next or -1.
 
         `steady`: what the node's clock is held against; (0, 0) when it has just jumped."""
-        now_ms, latest = _reckon(steady, now_ms)
-        moved, due_ms, at_ms, us = await self._forward(bucket, _now(now_ms), limit, latest)
-        if _has_jumped(steady, moved, at_ms):
+        by_ms, latest = _reckon(steady, now_ms)
+        answer = await self._forward(bucket, _now(by_ms), limit, latest)
+        moved, due_ms, at_ms, us, own_ms = answer
+        if _has_jumped(steady, moved, own_ms if now_ms is None else now_ms):
             return 0, 0
         return moved, -1 if due_ms < 0 else max(0, due_ms - at_ms - us / 1000)
 
@@ -258,10 +259,11 @@ class Store:
         """Running -> ready for leases that ran out, or for all of a consumer known to be dead.
 
         `steady`: as with `forward`; none ran out by a clock that has jumped."""
+        is_held = steady is not None and steady.is_held
         now_ms, latest = _reckon(steady, now_ms)
         caller_args = (most_losses, caller, first_token, LEASE_MS)
         answer = await self._rescue(bucket, _now(now_ms), consumer, limit, *caller_args, latest)
-        if _has_jumped(steady, answer[0], answer[1]):
+        if _has_jumped(steady, answer[0], None if is_held else answer[1]):
             return Rescued(0, [])
         return Rescued(answer[0], _with_tokens(answer[2:], caller, first_token))
 
@@ -364,8 +366,9 @@ def _reckon(steady: SteadyClock | None, now_ms: int | None) -> tuple[int | None,
     return now_ms, steady.latest_ms() or b""
 
 
-def _has_jumped(steady: SteadyClock | None, answer: int, at_ms: int) -> bool:
-    if steady is not None:
+def _has_jumped(steady: SteadyClock | None, answer: int, at_ms: int | None) -> bool:
+    """`at_ms`: what the node's own clock said; None where it was not asked."""
+    if steady is not None and at_ms is not None:
         (steady.see if answer >= 0 else steady.see_jump)(at_ms)
     return answer < 0
 

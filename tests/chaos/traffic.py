@@ -98,6 +98,7 @@ class Traffic:
         self._pause_s = pause_s
         self._shares = [85, 10, 5 * has_cancels]
         self._is_over = threading.Event()
+        self.begun: dict[str, float] = {}
         self.acknowledged: dict[str, float] = {}
         self.cancelled: set[str] = set()
         self.repeated: set[str] = set()
@@ -137,7 +138,8 @@ class Traffic:
             kind = rng.choices(["ok", "again", "cancel"], self._shares)[0]
             id_ = f"{kind}-{name}-{number}"
             ahead_s = self._ahead_s if kind == "cancel" else rng.random() * self._ahead_s
-            due = int(now_ms() + ahead_s * 1000)
+            self.begun[id_] = now_ms()
+            due = int(self.begun[id_] + ahead_s * 1000)
             self.due[id_] = due
             doc = {"topic": self._topic, "id": id_, "body": number, "due": due}
             while _call(connection, "POST", "/v1/jobs", doc) not in (200, 201):

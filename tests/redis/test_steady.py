@@ -60,6 +60,37 @@ async def test_a_clock_that_stays_ahead_is_followed_after_a_while(
     assert (await forward(desk, watch))[0] == 1
 
 
+async def test_a_clock_that_goes_to_and_fro_is_never_followed(
+    desk: Desk, boot: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = SteadyClock("node")
+    await desk.push("tomorrow", DAY_MS)
+    await forward(desk, watch)
+    for _ in range(5):
+        desk.now += DAY_MS
+        assert await forward(desk, watch) == (0, 0)
+        assert (await forward(desk, watch))[0] == 0
+        desk.now -= DAY_MS
+        assert (await forward(desk, watch))[0] == 0
+        assert "right again" in caplog.text and not watch.is_held
+        desk.now += steady.HOLD_MS // 3
+        boot[0] += steady.HOLD_MS // 3
+        await forward(desk, watch)
+    assert "is followed from now on" not in caplog.text
+
+
+async def test_while_it_is_held_the_node_itself_is_asked(desk: Desk) -> None:
+    watch = SteadyClock("node")
+    assert await desk.store.forward(desk.bucket, steady=watch) == (0, -1)
+    own_ms = int((await desk.bucket.node.client.time())[0]) * 1000
+    watch.see_jump(own_ms + DAY_MS)
+    assert watch.is_held
+    await desk.store.rescue(desk.bucket, b"the-heir", 1, steady=watch)
+    assert watch.is_held, "a rescue by the time that it was given says nothing of the node's"
+    await desk.store.forward(desk.bucket, steady=watch)
+    assert not watch.is_held
+
+
 async def test_a_clock_that_is_slow_or_set_back_is_followed_at_once(
     desk: Desk, boot: list[float]
 ) -> None:

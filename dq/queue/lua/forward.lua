@@ -2,10 +2,10 @@
 -- delayed -> ready
 -- KEYS  the bucket
 -- ARGV  now ms or '' · how many at the most (<= 500) · the latest ms that it can be, or ''
--- gives how many were moved, the next due ms or -1, now ms, and how many us of the next ms have
---       passed; -1 first when it is later than it can be
+-- gives how many were moved, the next due ms or -1, now ms, how many us of the next ms have passed,
+--       and the node's own ms, whatever was given; -1 first when it is later than it can be
 local now = clock(ARGV[1])
-if has_jumped(now, ARGV[3]) then return {-1, -1, now, 0} end
+if has_jumped(now, ARGV[3]) then return {-1, -1, now, 0, now} end
 local digests = redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, tonumber(ARGV[2]))
 if #digests > 0 then
   local jobs = redis.call('HMGET', JOBS, unpack(digests))
@@ -20,4 +20,4 @@ if #aged > 0 then
   redis.call('ZREM', FLOORED, unpack(aged))
 end
 local us = ARGV[1] == '' and tonumber(redis.call('TIME')[2]) % 1000 or 0
-return {#digests, first_due() or -1, now, us}
+return {#digests, first_due() or -1, now, us, clock('')}
