@@ -186,9 +186,10 @@ class Store:
         `steady`: what the node's clock is held against; (0, 0) when it has just jumped."""
         by_ms, latest = _reckon(steady, now_ms)
         answer = await self._forward(bucket, _now(by_ms), limit, latest)
-        moved, due_ms, at_ms, us, own_ms = answer
-        if _has_jumped(steady, moved, own_ms if now_ms is None else now_ms):
+        moved, due_ms, at_ms, own_us = answer
+        if _has_jumped(steady, moved, own_us // 1000 if now_ms is None else now_ms):
             return 0, 0
+        us = own_us % 1000 if by_ms is None else 0
         return moved, -1 if due_ms < 0 else max(0, due_ms - at_ms - us / 1000)
 
     async def lease(

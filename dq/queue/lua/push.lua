@@ -5,10 +5,6 @@
 -- answers  CREATED, REPLACED · refused: KEPT, REJECTED, COLLIDED (another job has this digest),
 --          BEHIND (this writer's clock is behind the version that is here) · SWALLOWED (replay of
 --          a version that is finished or replaced already)
-local function new_job(r, seq)
-  return r[2], writer, seq, r[4], 0, r[5], r[6], r[7], r[8], r[9], r[10], 0, 0
-end
-
 local function push(r, seq)
   local stamp, digest = r[2], r[3]
   local old = load(digest)
@@ -38,7 +34,7 @@ local function push(r, seq)
     unschedule(digest, old)
     redis.call('HDEL', CRASHES, digest)    -- the new version has killed nobody yet
   end
-  local job = {new_job(r, seq)}
+  local job = {stamp, writer, seq, r[4], 0, r[5], r[6], r[7], r[8], r[9], r[10], 0, 0}
   save(digest, job)
   schedule(digest, job, now)
   return old and REPLACED or CREATED
