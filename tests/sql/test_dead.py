@@ -86,7 +86,7 @@ async def test_all_pages_together_have_each_once(
                 if below is None:
                     break
             assert ids == expected(**wanted), (wanted, limit)
-        counted = await letters.count(WantedDead(**wanted), 100)
+        counted = await letters.count(WantedDead(**wanted), 100, budget_ms=60_000)
         assert (counted.count, counted.is_all) == (len(ids), True), wanted
 
 
